@@ -213,7 +213,7 @@ mod tests {
         let shape = Accuracy::new().update(&logits, &targets).unwrap_err().to_string();
         assert!(shape.contains("targets have the shape [3], not [2]"), "{shape}");
         assert!(accuracy(logits.clone(), targets.clone()).is_err());
-        let two = targets.slice([0..2]);
+        let two = targets.narrow(0, 0, 2);
         for k in [0, 3] {
             let error = Accuracy::new().top_k(k).update(&logits, &two).unwrap_err();
             assert!(

@@ -79,8 +79,9 @@ impl ClassCounts {
         }
     }
 
-    fn check(&self, metric: &'static str) -> Result<(), MetricError> {
-        input::some_classes(metric, self.num_classes)?;
+    /// The number of counts of a batch, if the options make sense.
+    fn check(&self, metric: &'static str) -> Result<usize, MetricError> {
+        let num_counts = input::num_counts(metric, self.num_classes, self.num_classes.checked_mul(3))?;
         let wrong = |option: &'static str, value: String, fix: String| {
             Err(MetricError::Setting {
                 metric,
@@ -100,7 +101,7 @@ impl ClassCounts {
                 format!("Average::Class({class})"),
                 format!("the {} classes are counted from 0", self.num_classes),
             ),
-            _ => Ok(()),
+            _ => Ok(num_counts),
         }
     }
 
@@ -110,13 +111,12 @@ impl ClassCounts {
         logits: &Tensor<2>,
         targets: &Tensor<1, Int>,
     ) -> Result<Self, MetricError> {
-        self.check(metric)?;
+        let num_counts = self.check(metric)?;
         let batch = Classified::read(metric, logits, targets, Some(self.num_classes), self.ignore_index)?;
-        self.count(
-            batch
-                .rows()
-                .map(|(_, scores, target)| (input::arg_max(scores), target)),
-        );
+        let pairs = batch
+            .rows()
+            .map(|(_, scores, target)| (input::arg_max(scores), target));
+        self.count(num_counts, pairs);
         Ok(self)
     }
 
@@ -126,19 +126,14 @@ impl ClassCounts {
         predicted: &Tensor<1, Int>,
         targets: &Tensor<1, Int>,
     ) -> Result<Self, MetricError> {
-        self.check(metric)?;
-        self.count(input::class_pairs(
-            metric,
-            predicted,
-            targets,
-            self.num_classes,
-            self.ignore_index,
-        )?);
+        let num_counts = self.check(metric)?;
+        let pairs = input::class_pairs(metric, predicted, targets, self.num_classes, self.ignore_index)?;
+        self.count(num_counts, pairs);
         Ok(self)
     }
 
-    fn count(&mut self, pairs: impl Iterator<Item = (usize, usize)>) {
-        let mut counts = vec![0; 3 * self.num_classes];
+    fn count(&mut self, num_counts: usize, pairs: impl Iterator<Item = (usize, usize)>) {
+        let mut counts = vec![0; num_counts];
         for (predicted, target) in pairs {
             counts[3 * target] += u64::from(predicted == target);
             counts[3 * predicted + 1] += 1;

@@ -59,7 +59,7 @@ impl ConfusionMatrix {
     /// # Errors
     ///
     /// [`MetricError::Shape`], [`MetricError::Class`] or [`MetricError::Value`] if the batch does not fit,
-    /// [`MetricError::Setting`] if there are no classes, or more than memory can have cells for.
+    /// [`MetricError::Setting`] if there are no classes, or more than 11,585.
     pub fn update(mut self, logits: &Tensor<2>, targets: &Tensor<1, Int>) -> Result<Self, MetricError> {
         let mut counts = self.cells()?;
         let batch = Classified::read(NAME, logits, targets, Some(self.num_classes), self.ignore_index)?;
@@ -90,21 +90,8 @@ impl ConfusionMatrix {
     }
 
     fn cells(&self) -> Result<Vec<u64>, MetricError> {
-        input::some_classes(NAME, self.num_classes)?;
-        let len = self.num_classes.checked_mul(self.num_classes);
-        let mut cells = Vec::new();
-        match len.map(|len| (len, cells.try_reserve_exact(len))) {
-            Some((len, Ok(()))) => {
-                cells.resize(len, 0);
-                Ok(cells)
-            }
-            _ => Err(MetricError::Setting {
-                metric: NAME,
-                option: "num_classes",
-                value: self.num_classes.to_string(),
-                fix: "a matrix of that size does not fit into memory; use `Accuracy` or `FBeta`".to_owned(),
-            }),
-        }
+        let cells = self.num_classes.checked_mul(self.num_classes);
+        Ok(vec![0; input::num_counts(NAME, self.num_classes, cells)?])
     }
 
     /// The number of classes.

@@ -3,6 +3,9 @@ use firebrand_core::Error;
 /// The largest count that a number of a state holds exactly.
 const MAX_EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
 
+/// The most counts that a metric keeps, 1 GiB of them.
+pub(super) const MAX_COUNTS: usize = 1 << 27;
+
 /// Exact counts that belong to the settings of a metric.
 ///
 /// Nothing is allocated before something was counted, so that a metric is cheap to build. Counts under different settings

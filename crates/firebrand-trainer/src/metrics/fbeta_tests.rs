@@ -141,7 +141,9 @@ fn options_that_make_no_sense_are_named() {
     assert!(error(FBeta::f1(2).average(Average::Class(2))).contains("`average` is Average::Class(2)"));
     assert!(error(FBeta::new(-1.0, 2)).contains("`beta` is -1"));
     assert!(error(FBeta::new(f64::NAN, 2)).contains("`beta` is NaN"));
-    assert!(error(FBeta::f1(0)).contains("`num_classes` is 0"));
+    for num_classes in [0, 1 << 60, usize::MAX] {
+        assert!(error(FBeta::f1(num_classes)).contains(&format!("`num_classes` is {num_classes}")));
+    }
 }
 
 #[test]

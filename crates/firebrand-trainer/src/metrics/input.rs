@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor};
 
 use super::MetricError;
+use super::counts::MAX_COUNTS;
 
 pub(super) const NOT_A_NUMBER: &str = "the model's output is broken: look for a division by zero, the logarithm of \
      zero, or a learning rate that is too high";
@@ -93,17 +94,21 @@ pub(super) fn same_shape<const D: usize>(
     })
 }
 
-/// The number of classes of an option against zero.
-pub(super) fn some_classes(metric: &'static str, num_classes: usize) -> Result<(), MetricError> {
-    if num_classes > 0 {
-        return Ok(());
+/// The number of counts that a metric of `num_classes` classes has, if it is sane.
+pub(super) fn num_counts(
+    metric: &'static str,
+    num_classes: usize,
+    counts: Option<usize>,
+) -> Result<usize, MetricError> {
+    match counts {
+        Some(counts) if (1..=MAX_COUNTS).contains(&counts) => Ok(counts),
+        _ => Err(MetricError::Setting {
+            metric,
+            option: "num_classes",
+            value: num_classes.to_string(),
+            fix: format!("give the number of classes of the model; up to {MAX_COUNTS} counts are kept"),
+        }),
     }
-    Err(MetricError::Setting {
-        metric,
-        option: "num_classes",
-        value: "0".to_owned(),
-        fix: "give the number of classes that the model tells apart".to_owned(),
-    })
 }
 
 /// Logits `[samples, classes]` must have a column for each class and a row for each target.

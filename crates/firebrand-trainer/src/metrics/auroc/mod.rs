@@ -8,6 +8,7 @@ use firebrand_core::{Error, Metric};
 
 use self::tally::{Layout, Tally};
 use super::MetricError;
+use super::counts::MAX_COUNTS;
 use super::input::{self, Classified, NOT_A_NUMBER};
 
 const NAME: &str = "Auroc";
@@ -221,19 +222,16 @@ impl Auroc {
             return Ok(0);
         };
         match self.layout.num_cells() {
-            Some(cells) if bins >= 2 && cells <= MAX_CELLS => Ok(cells),
+            Some(cells) if bins >= 2 && cells <= MAX_COUNTS => Ok(cells),
             _ => Err(MetricError::Setting {
                 metric: NAME,
                 option: "bins",
                 value: bins.to_string(),
-                fix: format!("take from 2 bins to {} for all classes together", MAX_CELLS / 2),
+                fix: format!("take from 2 bins to {} for all classes together", MAX_COUNTS / 2),
             }),
         }
     }
 }
-
-/// Counts of a batch: 1 GiB of them.
-const MAX_CELLS: usize = 1 << 27;
 
 impl Metric for Auroc {
     fn merge(&mut self, other: Self) {
@@ -262,7 +260,7 @@ impl Metric for Auroc {
     }
 
     fn load_state(&mut self, state: &[f64]) -> Result<(), Error> {
-        self.tally = self.layout.from_state(NAME, state)?;
+        self.tally = self.layout.read(NAME, state)?;
         Ok(())
     }
 }

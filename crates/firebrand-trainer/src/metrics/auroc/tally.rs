@@ -82,7 +82,7 @@ impl Layout {
     }
 
     /// The tally that a state holds.
-    pub(super) fn from_state(self, metric: &'static str, state: &[f64]) -> Result<Tally, Error> {
+    pub(super) fn read(self, metric: &'static str, state: &[f64]) -> Result<Tally, Error> {
         if let [number] = state
             && number.is_nan()
         {
