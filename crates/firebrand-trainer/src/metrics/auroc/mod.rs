@@ -181,8 +181,7 @@ impl Auroc {
             }
             let Some(bins) = layout.bins else {
                 exact.push(target as f64);
-                // −0 and 0 are one score.
-                exact.extend(ranked.iter().map(|score| score + 0.0));
+                exact.extend(&ranked);
                 continue;
             };
             for (column, score) in ranked.iter().enumerate() {
