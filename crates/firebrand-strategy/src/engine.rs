@@ -27,12 +27,13 @@ pub enum NonFinite {
 
 /// How updates are done.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct EngineOptions {
     /// How gradients are kept from exploding; default: not at all.
     pub clip: Option<GradientClip>,
     /// What a value that is not finite does; default: it stops the training.
     pub non_finite: NonFinite,
+    /// Whether the gradients of every micro-batch are checked; default: only those of every update.
+    pub detect_anomaly: bool,
 }
 
 /// What one micro-batch gave.
@@ -89,6 +90,7 @@ pub struct Engine {
     exchange: Box<dyn GradientExchange>,
     options: EngineOptions,
     compute: FloatDType,
+    master: FloatDType,
     device: Device,
     loss_reference: Option<f64>,
     groups: Vec<Group>,
@@ -118,6 +120,7 @@ impl Engine {
             exchange,
             options,
             compute: prepare.precision.compute(),
+            master: prepare.precision.master(),
             device: prepare.device.clone(),
             loss_reference: None,
             groups,
@@ -137,6 +140,11 @@ impl Engine {
     /// The dtype in which steps compute.
     pub fn compute_dtype(&self) -> FloatDType {
         self.compute
+    }
+
+    /// The dtype in which weights are kept.
+    pub fn master_dtype(&self) -> FloatDType {
+        self.master
     }
 
     /// The training device, with autodiff.

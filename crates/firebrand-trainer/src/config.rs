@@ -51,6 +51,11 @@ impl Limit {
     /// No limit.
     pub const ALL: Self = Self::Fraction(1.0);
 
+    /// Whether nothing is left.
+    pub(crate) fn is_none(self) -> bool {
+        matches!(self, Self::Batches(0) | Self::Fraction(0.0))
+    }
+
     /// The number of batches out of `total`, which is unknown for a stream; `None` is no limit.
     pub(crate) fn of(self, total: Option<u64>) -> Option<u64> {
         match self {

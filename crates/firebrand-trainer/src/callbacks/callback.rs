@@ -35,8 +35,6 @@ pub struct View<'a> {
     pub trained: &'a dyn Fn(usize) -> bool,
     /// In `on_train_batch_end`: what became of the update, or `None` if the micro-batch did not complete one.
     pub update: Option<Update>,
-    /// Whether this is the sanity validation before the first epoch.
-    pub sanity_checking: bool,
     /// The time since the fit began, over all parts of the run.
     pub elapsed: Duration,
     /// Where the run writes; `None` if it writes nothing.
@@ -178,7 +176,7 @@ pub trait Callback: Send {
         Ok(())
     }
 
-    /// Before a validation, a test or a prediction; [`View::stage`] says which.
+    /// Before a validation; not before the sanity validation, which leaves no trace.
     ///
     /// # Errors
     ///
@@ -188,7 +186,7 @@ pub trait Callback: Send {
         Ok(())
     }
 
-    /// After a validation, a test or a prediction, when its metrics are known.
+    /// After a validation, when its metrics are known.
     ///
     /// # Errors
     ///
