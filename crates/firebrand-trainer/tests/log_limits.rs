@@ -1,4 +1,8 @@
 //! Loggers on a file system that takes no more: a limit on the size of files stands for a full disk.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helper functions"
+)]
 #![cfg(unix)]
 
 use std::fs;

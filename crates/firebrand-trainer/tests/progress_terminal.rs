@@ -1,4 +1,9 @@
 //! Bars, log messages and panics of a whole process on a terminal of its own, which `script` makes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, also in its helper functions"
+)]
 #![cfg(target_os = "linux")]
 
 use std::panic::catch_unwind;

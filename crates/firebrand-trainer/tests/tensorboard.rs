@@ -2,6 +2,10 @@
 //!
 //! `FIREBRAND_TEST_PYTHON` names an interpreter that can `import tensorboard`; without it `python3` is tried, and
 //! where that cannot, the test says so and checks nothing.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helper functions"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
