@@ -1,3 +1,5 @@
 //! Placeholder.
 
+pub mod loggers;
 pub mod metrics;
+pub mod progress;
