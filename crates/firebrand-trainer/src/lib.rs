@@ -1,3 +1,4 @@
 //! Placeholder.
 
 pub mod checkpoint;
+pub mod metrics;

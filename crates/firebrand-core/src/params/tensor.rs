@@ -1,7 +1,5 @@
-use burn::tensor::{
-    DType, Device, FloatDType, Shape, Tensor, TensorData,
-    kind::{Basic, BridgeTensor},
-};
+use burn::tensor::kind::{Basic, BridgeTensor, Kind};
+use burn::tensor::{Bool, DType, Device, Float, FloatDType, Int, Shape, Tensor, TensorData};
 
 /// A tensor without its rank in the type: what crosses the boundary between a user's module and the trainer.
 ///
@@ -30,17 +28,64 @@ impl<const D: usize, K: Basic> From<Tensor<D, K>> for AnyTensor {
 macro_rules! with_rank {
     ($rank:expr, $d:ident => $body:expr, else $otherwise:expr) => {
         match $rank {
-            1 => { const $d: usize = 1; $body }
-            2 => { const $d: usize = 2; $body }
-            3 => { const $d: usize = 3; $body }
-            4 => { const $d: usize = 4; $body }
-            5 => { const $d: usize = 5; $body }
-            6 => { const $d: usize = 6; $body }
-            7 => { const $d: usize = 7; $body }
-            8 => { const $d: usize = 8; $body }
+            1 => {
+                const $d: usize = 1;
+                $body
+            }
+            2 => {
+                const $d: usize = 2;
+                $body
+            }
+            3 => {
+                const $d: usize = 3;
+                $body
+            }
+            4 => {
+                const $d: usize = 4;
+                $body
+            }
+            5 => {
+                const $d: usize = 5;
+                $body
+            }
+            6 => {
+                const $d: usize = 6;
+                $body
+            }
+            7 => {
+                const $d: usize = 7;
+                $body
+            }
+            8 => {
+                const $d: usize = 8;
+                $body
+            }
             _ => $otherwise,
         }
     };
+}
+
+/// Runs a body with the tensor in its own rank and kind.
+macro_rules! with_kind {
+    ($bridge:expr, $tensor:ident => $body:expr) => {{
+        let bridge = $bridge;
+        let rank = bridge.rank();
+        with_rank!(
+            rank,
+            D => if bridge.is_int() {
+                let $tensor = Tensor::<D, Int>::from_bridge(bridge);
+                $body
+            } else if bridge.is_bool() {
+                let $tensor = Tensor::<D, Bool>::from_bridge(bridge);
+                $body
+            } else {
+                let $tensor = Tensor::<D>::from_bridge(bridge);
+                $body
+            },
+            // Burn has no module parameter of rank zero, and none above eight.
+            else unreachable!("a tensor of rank {rank} cannot be a parameter")
+        )
+    }};
 }
 
 impl AnyTensor {
@@ -85,16 +130,16 @@ impl AnyTensor {
     /// The tensor with its rank again, or `None` if the rank or the kind is another.
     pub fn typed<const D: usize, K: Basic>(self) -> Option<Tensor<D, K>> {
         let kind = match K::KIND {
-            burn::tensor::ops::Kind::Float => self.0.is_float() || self.0.is_qfloat(),
-            burn::tensor::ops::Kind::Int => self.0.is_int(),
-            burn::tensor::ops::Kind::Bool => self.0.is_bool(),
+            Kind::Float => self.0.is_float() || self.0.is_qfloat(),
+            Kind::Int => self.0.is_int(),
+            Kind::Bool => self.0.is_bool(),
         };
         (kind && self.rank() == D).then(|| Tensor::from_bridge(self.0))
     }
 
     /// The float tensor with its rank again, or `None` if it is another.
     pub fn float<const D: usize>(self) -> Option<Tensor<D>> {
-        self.typed::<D, burn::tensor::Float>()
+        self.typed::<D, Float>()
     }
 
     /// The float tensor in one dimension, or `None` if it holds no floats.
@@ -172,28 +217,96 @@ impl AnyTensor {
 
     /// The device.
     pub fn device(&self) -> Device {
-        with_any(self, |tensor| match tensor {
-            Typed::Float(t) => t.device(),
-            Typed::Int(t) => t.device(),
-            Typed::Bool(t) => t.device(),
-        })
+        with_kind!(self.0.clone(), tensor => tensor.device())
     }
 
     /// The tensor without its autodiff association.
     pub fn inner(self) -> Self {
-        with_any(&self, |tensor| match tensor {
-            Typed::Float(t) => t.inner(),
-            Typed::Int(t) => t.inner(),
-            Typed::Bool(t) => t.inner(),
-        })
+        with_kind!(self.0, tensor => Self::from(tensor.inner()))
+    }
+
+    /// The tensor with the autodiff association and gradient-checkpointing strategy of a device that it lies on.
+    pub fn on_autodiff(self, device: &Device, requires_grad: bool) -> Self {
+        let Some(strategy) = device.gradient_checkpointing_strategy() else {
+            return self;
+        };
+        if self.is_float() {
+            return with_rank!(
+                self.rank(),
+                D => {
+                    let tensor = Tensor::<D>::from_bridge(self.0).autodiff().with_gradient_checkpointing_strategy(strategy);
+                    Self::from(if requires_grad { tensor.require_grad() } else { tensor })
+                },
+                else self
+            );
+        }
+        with_kind!(self.0, tensor => Self::from(tensor.autodiff().with_gradient_checkpointing_strategy(strategy)))
+    }
+
+    /// The tensor on another device.
+    pub fn to_device(self, device: &Device) -> Self {
+        with_kind!(self.0, tensor => Self::from(tensor.to_device(device)))
     }
 
     /// Copies the elements to the host.
     pub fn into_data(self) -> TensorData {
-        with_any(&self, |tensor| match tensor {
-            Typed::Float(t) => t.into_data(),
-            Typed::Int(t) => t.into_data(),
-            Typed::Bool(t) => t.into_data(),
-        })
+        with_kind!(self.0, tensor => tensor.into_data())
+    }
+
+    /// A tensor of `data` on `device`, with the dtype of the data; `None` for a rank of zero or above
+    /// [`MAX_RANK`](Self::MAX_RANK).
+    pub fn from_data(data: TensorData, device: &Device) -> Option<Self> {
+        let dtype = data.dtype();
+        let rank = data.shape().num_dims();
+        with_rank!(
+            rank,
+            D => Some(if dtype.is_float() {
+                Self::from(Tensor::<D>::from_data(data, (device, dtype)))
+            } else if dtype.is_bool() {
+                Self::from(Tensor::<D, Bool>::from_data(data, (device, dtype)))
+            } else {
+                Self::from(Tensor::<D, Int>::from_data(data, (device, dtype)))
+            }),
+            else None
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_shape_and_kind() {
+        let device = Device::flex();
+        let ints = AnyTensor::from(Tensor::<1, Int>::arange(0..6, &device).reshape([2, 3]));
+        assert!(!ints.is_float());
+        assert!(ints.clone().float::<2>().is_none());
+        assert!(ints.clone().flat().is_none());
+        assert_eq!(ints.into_data().shape().to_vec(), [2, 3]);
+
+        let floats = AnyTensor::from(Tensor::<3>::ones([2, 3, 4], &device));
+        assert_eq!(floats.clone().flat().unwrap().dims(), [24]);
+        assert!(floats.clone().float::<2>().is_none());
+        let sum = floats.clone().add(floats).mul_scalar(0.5);
+        assert_eq!(sum.shape().to_vec(), [2, 3, 4]);
+        assert_eq!(sum.into_data().iter::<f32>().sum::<f32>(), 24.0);
+    }
+
+    #[test]
+    fn survives_the_host_in_every_float_dtype() {
+        let device = Device::flex();
+        for dtype in [
+            FloatDType::F64,
+            FloatDType::F32,
+            FloatDType::F16,
+            FloatDType::BF16,
+        ] {
+            let tensor = AnyTensor::from(Tensor::<1>::from_floats([0.5, -2.0], &device)).cast(dtype);
+            let data = tensor.into_data();
+            assert_eq!(data.dtype(), DType::from(dtype));
+            let back = AnyTensor::from_data(data.clone(), &device).unwrap().into_data();
+            assert_eq!(back, data);
+        }
     }
 }

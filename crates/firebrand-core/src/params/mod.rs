@@ -1,0 +1,15 @@
+//! Rank-free parameters: a path, a shape, a dtype and a tensor without its rank.
+
+mod path;
+mod pattern;
+mod table;
+mod tensor;
+mod traverse;
+
+pub use path::{SeedStream, path_id, seed_from};
+pub use pattern::PathPattern;
+pub use table::{ParamEntry, ParamKind, ParamTable};
+pub use tensor::AnyTensor;
+pub use traverse::{
+    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
+};
