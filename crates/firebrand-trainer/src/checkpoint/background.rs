@@ -1,4 +1,5 @@
 use std::{
+    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     thread::{self, JoinHandle},
 };
@@ -6,6 +7,9 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::{CheckpointDir, CheckpointError, Pointer, Protection, Snapshot, Written};
+
+/// Why nothing more can be written: the thread ended, which it only does when the writer is dropped.
+const GONE: &str = "the thread is gone";
 
 /// One checkpoint to write, and what depends on it: pointers are moved and older ones removed only after it is
 /// safely there.
@@ -62,7 +66,25 @@ impl SaveRequest {
 }
 
 /// Whether a submitted checkpoint is safely on the device.
-pub type SaveOutcome = Result<Written, CheckpointError>;
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SaveOutcome {
+    /// The name of the checkpoint.
+    pub name: String,
+    /// What was written, or why it was not.
+    pub result: Result<Written, CheckpointError>,
+}
+
+impl SaveOutcome {
+    /// The outcome of a request that the thread cannot carry out.
+    fn failed(name: String, reason: impl Into<String>) -> Self {
+        let result = Err(CheckpointError::WriterFailed {
+            name: name.clone(),
+            reason: reason.into(),
+        });
+        Self { name, result }
+    }
+}
 
 /// Writes checkpoints on a thread of its own, one at a time and in the order in which they are submitted.
 ///
@@ -76,7 +98,8 @@ pub struct BackgroundWriter {
     requests: Option<Sender<SaveRequest>>,
     outcomes: Receiver<SaveOutcome>,
     thread: Option<JoinHandle<()>>,
-    num_pending: usize,
+    /// The names of the requests whose outcomes are not known, oldest first.
+    pending: VecDeque<String>,
 }
 
 impl BackgroundWriter {
@@ -91,12 +114,10 @@ impl BackgroundWriter {
         let work = move || {
             for request in incoming {
                 let name = request.name.clone();
-                let outcome = catch_unwind(AssertUnwindSafe(|| request.run(&dir))).unwrap_or_else(|panic| {
-                    Err(CheckpointError::WriterFailed {
-                        name,
-                        reason: panic_message(&*panic),
-                    })
-                });
+                let outcome = match catch_unwind(AssertUnwindSafe(|| request.run(&dir))) {
+                    Ok(result) => SaveOutcome { name, result },
+                    Err(panic) => SaveOutcome::failed(name, panic_message(&*panic)),
+                };
                 if results.send(outcome).is_err() {
                     return;
                 }
@@ -113,58 +134,47 @@ impl BackgroundWriter {
             requests: Some(requests),
             outcomes,
             thread: Some(thread),
-            num_pending: 0,
+            pending: VecDeque::new(),
         })
     }
 
     /// Hands a checkpoint over and returns the outcomes of earlier ones that became known.
     #[must_use = "outcomes may be errors"]
     pub fn submit(&mut self, request: SaveRequest) -> Vec<SaveOutcome> {
-        let refused = match &self.requests {
-            Some(requests) => requests.send(request).err().map(|error| error.into_inner().name),
-            None => Some(request.name),
-        };
-        let mut outcomes = self.poll();
-        match refused {
-            None => self.num_pending += 1,
-            Some(name) => {
-                outcomes.push(Err(CheckpointError::WriterFailed {
-                    name,
-                    reason: "the thread is gone".into(),
-                }));
-            }
+        let name = request.name.clone();
+        let accepted = self
+            .requests
+            .as_ref()
+            .is_some_and(|requests| requests.send(request).is_ok());
+        if !accepted {
+            let mut outcomes = self.poll();
+            outcomes.push(SaveOutcome::failed(name, GONE));
+            return outcomes;
         }
-        outcomes
+        // Before `poll`, which may find the outcome of this very request.
+        self.pending.push_back(name);
+        self.poll()
     }
 
     /// The outcomes that became known since the last call, without waiting.
     #[must_use = "outcomes may be errors"]
     pub fn poll(&mut self) -> Vec<SaveOutcome> {
         let outcomes: Vec<_> = self.outcomes.try_iter().collect();
-        self.num_pending = self.num_pending.saturating_sub(outcomes.len());
+        self.pending.drain(..outcomes.len().min(self.pending.len()));
         outcomes
     }
 
     /// Waits until everything that was submitted is written or has failed.
     #[must_use = "outcomes may be errors"]
     pub fn flush(&mut self) -> Vec<SaveOutcome> {
-        let mut outcomes = Vec::new();
-        while self.num_pending > 0 {
-            match self.outcomes.recv() {
-                Ok(outcome) => outcomes.push(outcome),
-                Err(_) => {
-                    let reason = "the thread is gone".into();
-                    outcomes.push(Err(CheckpointError::WriterFailed {
-                        name: "any".into(),
-                        reason,
-                    }));
-                    self.num_pending = 0;
-                    break;
-                }
-            }
-            self.num_pending -= 1;
-        }
-        outcomes
+        let pending = std::mem::take(&mut self.pending);
+        // Outcomes come in the order of the requests; without the thread the rest of them never will.
+        let outcome = |name| {
+            self.outcomes
+                .recv()
+                .unwrap_or_else(|_| SaveOutcome::failed(name, GONE))
+        };
+        pending.into_iter().map(outcome).collect()
     }
 
     /// Whether the thread has taken everything that was submitted out of the channel.
@@ -175,14 +185,16 @@ impl BackgroundWriter {
 
     /// The number of submitted checkpoints whose outcome is not known yet.
     pub fn num_pending(&self) -> usize {
-        self.num_pending
+        self.pending.len()
     }
 }
 
 impl Drop for BackgroundWriter {
     fn drop(&mut self) {
-        for error in self.flush().into_iter().filter_map(Result::err) {
-            tracing::error!(%error, "a checkpoint was not written");
+        for SaveOutcome { name, result } in self.flush() {
+            if let Err(error) = result {
+                tracing::error!(checkpoint = name, %error, "a checkpoint was not written");
+            }
         }
         self.requests = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {

@@ -15,7 +15,7 @@ pub enum Resume {
     Last,
     /// The one that `checkpoints/best` points to.
     Best,
-    /// The one in this directory, or behind this pointer file.
+    /// The one in this directory or behind this pointer file, or the newest valid one of this run's directory.
     Path(PathBuf),
 }
 
@@ -129,7 +129,18 @@ impl CheckpointDir {
             Resume::Auto => self.newest_valid(),
             Resume::Last => pointed(Pointer::Last).map(Some),
             Resume::Best => pointed(Pointer::Best).map(Some),
-            Resume::Path(path) => Checkpoint::open(locate(path)?).map(Some),
+            Resume::Path(path) => {
+                let path = locate(path)?;
+                // A run or its directory of checkpoints stands for the newest one in it.
+                if path.is_dir() && !path.join(names::MANIFEST).exists() {
+                    for root in [path.join("checkpoints"), path.clone()] {
+                        if let Some(newest) = CheckpointDir::new(root).newest_valid()? {
+                            return Ok(Some(newest));
+                        }
+                    }
+                }
+                Checkpoint::open(path).map(Some)
+            }
         }
     }
 }
@@ -250,6 +261,24 @@ mod tests {
                 .to_string()
                 .contains("nothing at this path")
         );
+    }
+
+    #[test]
+    fn the_path_of_a_run_stands_for_its_newest_checkpoint() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = CheckpointDir::new(temp.path().join("checkpoints"));
+        dir.write("epoch=000-step=000001", &Snapshot::default()).unwrap();
+        for path in [temp.path(), dir.root()] {
+            let found = dir.resolve(&Resume::Path(path.to_owned())).unwrap().unwrap();
+            assert_eq!(found.path(), dir.path_of("epoch=000-step=000001"));
+        }
+        dir.remove("epoch=000-step=000001", crate::checkpoint::Protection::None)
+            .unwrap();
+        let error = dir
+            .resolve(&Resume::Path(temp.path().to_owned()))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("has no manifest.json"), "{error}");
     }
 
     #[test]

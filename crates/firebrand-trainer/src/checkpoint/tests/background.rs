@@ -1,7 +1,9 @@
 use std::{fs, thread, time::Duration};
 
 use super::{name, snapshot};
-use crate::checkpoint::{BackgroundWriter, CheckpointDir, CheckpointError, Pointer, SaveRequest};
+use crate::checkpoint::{
+    BackgroundWriter, CheckpointDir, CheckpointError, Pointer, SaveOutcome, SaveRequest,
+};
 
 #[test]
 fn checkpoints_are_written_in_order_with_what_depends_on_them() {
@@ -21,10 +23,15 @@ fn checkpoints_are_written_in_order_with_what_depends_on_them() {
             writer
                 .submit(request)
                 .into_iter()
-                .map(|outcome| outcome.unwrap().name),
+                .map(|outcome| outcome.result.unwrap().name),
         );
     }
-    names.extend(writer.flush().into_iter().map(|outcome| outcome.unwrap().name));
+    names.extend(
+        writer
+            .flush()
+            .into_iter()
+            .map(|outcome| outcome.result.unwrap().name),
+    );
     assert_eq!(names, (1..=6).map(name).collect::<Vec<_>>());
     assert_eq!(writer.num_pending(), 0);
     // `best` protects step 2; the others but the last two are gone.
@@ -69,7 +76,7 @@ fn submitting_does_not_wait_for_the_write() {
     writer
         .flush()
         .into_iter()
-        .for_each(|outcome| drop(outcome.unwrap()));
+        .for_each(|outcome| drop(outcome.result.unwrap()));
     assert_eq!(dir.list().unwrap().len(), 3);
 }
 
@@ -82,13 +89,21 @@ fn an_error_is_reported_once_and_the_writer_goes_on() {
     let mut outcomes = writer.submit(SaveRequest::new(name(1), snapshot(1)));
     outcomes.extend(writer.flush());
     assert!(
-        matches!(&*outcomes, [Err(CheckpointError::Io { .. })]),
+        matches!(
+            &*outcomes,
+            [SaveOutcome {
+                result: Err(CheckpointError::Io { .. }),
+                ..
+            }]
+        ),
         "{outcomes:?}"
     );
+    assert_eq!(outcomes[0].name, name(1));
     assert!(writer.poll().is_empty() && writer.flush().is_empty());
     fs::remove_file(dir.root()).unwrap();
-    assert!(writer.submit(SaveRequest::new(name(2), snapshot(2))).is_empty());
-    assert!(matches!(&*writer.flush(), [Ok(written)] if written.name == name(2)));
+    let mut outcomes = writer.submit(SaveRequest::new(name(2), snapshot(2)));
+    outcomes.extend(writer.flush());
+    assert!(matches!(&*outcomes, [SaveOutcome { result: Ok(written), .. }] if written.name == name(2)));
 }
 
 #[test]
@@ -101,16 +116,24 @@ fn dropping_waits_for_what_was_submitted() {
             writer
                 .submit(SaveRequest::new(name(step), snapshot(step)))
                 .iter()
-                .all(Result::is_ok)
+                .all(|outcome| outcome.result.is_ok())
         );
     }
     // An error that nobody asks for is logged, not thrown.
-    assert!(
-        writer
-            .submit(SaveRequest::new("..", snapshot(4)))
-            .iter()
-            .all(Result::is_ok)
-    );
+    let _ = writer.submit(SaveRequest::new("..", snapshot(4)));
     drop(writer);
     assert_eq!(dir.list().unwrap().len(), 3);
+}
+
+#[test]
+fn outcomes_that_are_known_at_once_are_counted() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut writer = BackgroundWriter::new(CheckpointDir::new(temp.path())).unwrap();
+    // An unusable name fails faster than the caller gets to look.
+    let mut num_outcomes = 0;
+    for _ in 0..2000 {
+        num_outcomes += writer.submit(SaveRequest::new("..", Default::default())).len();
+    }
+    num_outcomes += writer.flush().len();
+    assert_eq!((num_outcomes, writer.num_pending()), (2000, 0));
 }

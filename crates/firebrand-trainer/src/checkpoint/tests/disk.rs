@@ -103,7 +103,10 @@ fn a_background_writer_goes_on_after_a_full_disk() {
     outcomes.extend(writer.submit(request(3, snapshot(3))));
     outcomes.extend(writer.flush());
     assert_eq!(
-        outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(),
+        outcomes
+            .iter()
+            .map(|outcome| outcome.result.is_ok())
+            .collect::<Vec<_>>(),
         [true, false, true]
     );
     // The first one was to go once the second was there, which never came.
