@@ -126,10 +126,10 @@ fn dropping_waits_for_what_was_submitted() {
 }
 
 #[test]
-fn outcomes_that_are_known_at_once_are_counted() {
+fn every_outcome_is_handed_out_once() {
     let temp = tempfile::tempdir().unwrap();
     let mut writer = BackgroundWriter::new(CheckpointDir::new(temp.path())).unwrap();
-    // An unusable name fails faster than the caller gets to look.
+    // An unusable name fails about as fast as the caller gets to look.
     let mut num_outcomes = 0;
     for _ in 0..2000 {
         num_outcomes += writer.submit(SaveRequest::new("..", Default::default())).len();
