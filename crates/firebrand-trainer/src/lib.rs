@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The Trainer of Firebrand: loops, callbacks, checkpoints, loggers, progress and data loading.
+
+pub mod data;
