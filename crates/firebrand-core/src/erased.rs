@@ -2,7 +2,9 @@ use std::any::{Any, type_name};
 
 use burn::tensor::Tensor;
 
-use crate::params::{ParamMapper, ParamVisitor, assign_path_ids, map_module, visit_module};
+use crate::params::{
+    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
+};
 use crate::{
     AnyBatch, Error, FitInfo, LightningModule, ManualEngine, ManualOptimization, OptimizerSetup, Prediction,
     Result, StepContext,
@@ -47,6 +49,8 @@ pub trait ErasedModule: Send {
     fn mapped_clone(&self, mapper: &mut dyn ParamMapper) -> Box<dyn ErasedModule>;
     /// Gives every parameter the identity of its path, see [`assign_path_ids`].
     fn assign_path_ids(&mut self);
+    /// Puts the float parameters that are wanted on the autodiff device, requiring gradients unless they are frozen.
+    fn train_params(&mut self, wants: &mut dyn FnMut(&ParamInfo<'_>) -> bool);
     /// The module in validation mode and without autodiff, with running statistics of its own that include the last update.
     ///
     /// It materialises every lazy parameter.
@@ -179,6 +183,10 @@ impl<M: LightningModule> ErasedModule for Slot<M> {
 
     fn assign_path_ids(&mut self) {
         self.replace(assign_path_ids);
+    }
+
+    fn train_params(&mut self, wants: &mut dyn FnMut(&ParamInfo<'_>) -> bool) {
+        self.replace(|module| train_params(module, wants));
     }
 
     fn evaluation_twin(&self) -> Box<dyn ErasedModule> {

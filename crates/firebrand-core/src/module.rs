@@ -96,7 +96,8 @@ pub trait LightningModule: Module + 'static {
 
     /// Sets of parameter paths that share one value, such as an embedding and the output layer of a language model.
     ///
-    /// Their gradients are summed and one update is written to all; the first path of a set gives the initial value.
+    /// Their gradients are summed and one update is written to all; the one that comes first among the module's fields
+    /// gives the initial value.
     fn tied_parameters(&self) -> Vec<Vec<String>> {
         Vec::new()
     }

@@ -1,3 +1,4 @@
-//! The Trainer of Firebrand: loops, callbacks, checkpoints, loggers, progress and data loading.
+//! Placeholder.
 
 pub mod data;
+pub mod metrics;

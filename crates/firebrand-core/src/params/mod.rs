@@ -10,4 +10,6 @@ pub use path::{SeedStream, path_id, seed_from};
 pub use pattern::PathPattern;
 pub use table::{ParamEntry, ParamKind, ParamTable};
 pub use tensor::AnyTensor;
-pub use traverse::{ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, visit_module};
+pub use traverse::{
+    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
+};

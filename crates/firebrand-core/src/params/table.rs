@@ -85,23 +85,23 @@ impl ParamTable {
     }
 
     fn tie(&mut self, set: &[String]) -> Result<(), Error> {
-        let mut first = None;
+        let mut indices = Vec::with_capacity(set.len());
         for path in set {
-            let index = self.index_of_path(path).ok_or_else(|| self.unknown(path))?;
-            match first {
-                None => first = Some(index),
-                Some(first) => {
-                    let (expected, found) = (&self.entries[first].shape, &self.entries[index].shape);
-                    if expected != found {
-                        return Err(Error::ShapeMismatch {
-                            path: path.clone(),
-                            expected: expected.to_vec(),
-                            found: found.to_vec(),
-                        });
-                    }
-                    self.entries[index].tied_to = Some(first);
-                }
+            indices.push(self.index_of_path(path).ok_or_else(|| self.unknown(path))?);
+        }
+        let Some(first) = indices.iter().copied().min() else {
+            return Ok(());
+        };
+        for index in indices.into_iter().filter(|index| *index != first) {
+            let (expected, found) = (&self.entries[first].shape, &self.entries[index].shape);
+            if expected != found {
+                return Err(Error::ShapeMismatch {
+                    path: self.entries[index].path.clone(),
+                    expected: expected.to_vec(),
+                    found: found.to_vec(),
+                });
             }
+            self.entries[index].tied_to = Some(first);
         }
         Ok(())
     }

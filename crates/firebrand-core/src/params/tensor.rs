@@ -225,6 +225,24 @@ impl AnyTensor {
         with_kind!(self.0, tensor => Self::from(tensor.inner()))
     }
 
+    /// The tensor with the autodiff association and gradient-checkpointing strategy of a device that it lies on.
+    pub fn on_autodiff(self, device: &Device, requires_grad: bool) -> Self {
+        let Some(strategy) = device.gradient_checkpointing_strategy() else {
+            return self;
+        };
+        if self.is_float() {
+            return with_rank!(
+                self.rank(),
+                D => {
+                    let tensor = Tensor::<D>::from_bridge(self.0).autodiff().with_gradient_checkpointing_strategy(strategy);
+                    Self::from(if requires_grad { tensor.require_grad() } else { tensor })
+                },
+                else self
+            );
+        }
+        with_kind!(self.0, tensor => Self::from(tensor.autodiff().with_gradient_checkpointing_strategy(strategy)))
+    }
+
     /// The tensor on another device.
     pub fn to_device(self, device: &Device) -> Self {
         with_kind!(self.0, tensor => Self::from(tensor.to_device(device)))
@@ -261,7 +279,7 @@ mod tests {
     #[test]
     fn keeps_shape_and_kind() {
         let device = Device::flex();
-        let ints = AnyTensor::from(Tensor::<2, Int>::arange(0..6, &device).reshape([2, 3]));
+        let ints = AnyTensor::from(Tensor::<1, Int>::arange(0..6, &device).reshape([2, 3]));
         assert!(!ints.is_float());
         assert!(ints.clone().float::<2>().is_none());
         assert!(ints.clone().flat().is_none());

@@ -72,6 +72,16 @@ pub fn assign_path_ids<M: Module>(module: M) -> M {
     })
 }
 
+/// Puts the float parameters that are wanted on the autodiff device, requiring gradients unless they are frozen.
+///
+/// Burn keeps whether a parameter was frozen apart from its value, and only its own transition to training looks at it.
+pub fn train_params<M: Module>(module: M, wants: &mut dyn FnMut(&ParamInfo<'_>) -> bool) -> M {
+    module.map(&mut TrainParams {
+        path: Path::default(),
+        wants,
+    })
+}
+
 /// The path to the current field, kept as one string so that a traversal allocates nothing per value.
 #[derive(Default)]
 struct Path {
@@ -214,5 +224,22 @@ impl ModuleMapper for AssignIds {
     fn map_float<const D: usize>(&mut self, mut param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         param.id = path_id(&self.path.text);
         param
+    }
+}
+
+struct TrainParams<'a> {
+    path: Path,
+    wants: &'a mut dyn FnMut(&ParamInfo<'_>) -> bool,
+}
+
+impl ModuleMapper for TrainParams<'_> {
+    track_path!();
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if (self.wants)(&info(&self.path, &param, true)) {
+            param.train()
+        } else {
+            param
+        }
     }
 }

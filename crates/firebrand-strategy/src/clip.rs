@@ -1,0 +1,192 @@
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use firebrand_core::AnyTensor;
+
+use crate::Gradient;
+
+/// How gradients are kept from exploding.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub enum GradientClip {
+    /// Scale all gradients of an update so that their common Euclidean norm is at most this, as PyTorch's
+    /// `clip_grad_norm_`: by `max_norm / (norm + 1e-6)` if that is below one.
+    Norm(f64),
+    /// Clamp every element to `-value..=value`.
+    Value(f64),
+}
+
+/// What one pass over the gradients of an update finds.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// The Euclidean norm over all of them.
+    pub norm: f64,
+    /// The first gradient, by position, that holds a value that is not finite.
+    pub non_finite: Option<usize>,
+}
+
+/// Surveys gradients in one pass and with one synchronisation. The sums are taken in fixed chunks, in fixed order, in float64.
+///
+/// On a CPU backend that keeps its elements in host memory the gradients are read where they lie and nothing is copied.
+pub(crate) fn survey(gradients: &mut [Gradient]) -> Survey {
+    let on_host = gradients
+        .first()
+        .is_some_and(|gradient| gradient.value.device() == Device::flex());
+    let squares: Vec<f64> = if on_host {
+        gradients.iter_mut().map(host_square).collect()
+    } else {
+        device_squares(gradients)
+    };
+    Survey {
+        norm: squares.iter().sum::<f64>().sqrt(),
+        non_finite: squares.iter().position(|square| !square.is_finite()),
+    }
+}
+
+fn host_square(gradient: &mut Gradient) -> f64 {
+    let device = gradient.value.device();
+    let placeholder = AnyTensor::from(Tensor::<1>::zeros([1], &device));
+    let shape = gradient.value.shape();
+    let data = std::mem::replace(&mut gradient.value, placeholder).into_data();
+    let square = sum_of_squares(&data);
+    let value = AnyTensor::from_data(data, &device);
+    // A gradient has the rank of its parameter, which is within bounds.
+    debug_assert!(value.as_ref().is_some_and(|value| value.shape() == shape));
+    if let Some(value) = value {
+        gradient.value = value;
+    }
+    square
+}
+
+/// The sum of the squares of float data, infinite or not-a-number if an element is.
+fn sum_of_squares(data: &TensorData) -> f64 {
+    match data.dtype() {
+        DType::F32 => data
+            .as_slice::<f32>()
+            .map_or(f64::NAN, |values| chunked(values, |value| value)),
+        DType::F64 => data
+            .as_slice::<f64>()
+            .map_or(f64::NAN, |values| values.iter().map(|value| value * value).sum()),
+        _ => chunked(&data.iter::<f32>().collect::<Vec<_>>(), |value| value),
+    }
+}
+
+/// Squares in float32 are added in lanes over a short chunk, chunks in float64: fast, and the same on every run.
+fn chunked(values: &[f32], read: impl Fn(f32) -> f32) -> f64 {
+    const LANES: usize = 16;
+    const CHUNK: usize = 16 * LANES;
+    let mut total = 0.0;
+    let mut chunks = values.chunks_exact(CHUNK);
+    for chunk in &mut chunks {
+        let mut lanes = [0.0f32; LANES];
+        for row in chunk.chunks_exact(LANES) {
+            for (lane, value) in lanes.iter_mut().zip(row) {
+                let value = read(*value);
+                *lane += value * value;
+            }
+        }
+        let sum: f64 = lanes.iter().map(|lane| f64::from(*lane)).sum();
+        total += if sum.is_finite() { sum } else { exact(chunk) };
+    }
+    total + exact(chunks.remainder())
+}
+
+/// Squares in float64, for values whose squares leave the range of float32.
+fn exact(values: &[f32]) -> f64 {
+    values
+        .iter()
+        .map(|value| f64::from(*value) * f64::from(*value))
+        .sum()
+}
+
+fn device_squares(gradients: &[Gradient]) -> Vec<f64> {
+    let sums: Vec<Tensor<1>> = gradients
+        .iter()
+        .filter_map(|gradient| gradient.value.clone().flat())
+        .map(|flat| (flat.clone() * flat).sum())
+        .collect();
+    if sums.is_empty() {
+        return Vec::new();
+    }
+    Tensor::cat(sums, 0).into_data().iter::<f64>().collect()
+}
+
+/// Scales and clips the gradients in place of an update whose norm before scaling is known.
+pub(crate) fn scale_and_clip(gradients: &mut [Gradient], scale: f64, norm: f64, clip: Option<GradientClip>) {
+    let factor = match clip {
+        Some(GradientClip::Norm(limit)) => scale * (limit / (norm * scale + 1e-6)).min(1.0),
+        _ => scale,
+    };
+    for gradient in gradients.iter_mut() {
+        if factor != 1.0 {
+            replace(gradient, |value| value.mul_scalar(factor));
+        }
+        if let Some(GradientClip::Value(limit)) = clip {
+            replace(gradient, |value| {
+                value.map_float(|flat| flat.clamp(-limit, limit))
+            });
+        }
+    }
+}
+
+/// Maps a gradient with its only handle, so that the operation may work in place.
+fn replace(gradient: &mut Gradient, function: impl FnOnce(AnyTensor) -> AnyTensor) {
+    let placeholder = AnyTensor::from(Tensor::<1>::zeros([1], &gradient.value.device()));
+    gradient.value = function(std::mem::replace(&mut gradient.value, placeholder));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gradient(values: &[f32]) -> Gradient {
+        Gradient {
+            parameter: 0,
+            value: Tensor::<1>::from_floats(values, &Device::flex()).into(),
+        }
+    }
+
+    fn values(gradient: &Gradient) -> Vec<f32> {
+        gradient.value.clone().into_data().iter::<f32>().collect()
+    }
+
+    #[test]
+    fn norm_is_over_all_gradients() {
+        let mut gradients = [gradient(&[3.0, 0.0]), gradient(&[0.0, 4.0])];
+        let found = survey(&mut gradients);
+        assert_eq!(found.norm, 5.0);
+        assert_eq!(found.non_finite, None);
+        scale_and_clip(&mut gradients, 1.0, found.norm, Some(GradientClip::Norm(1.0)));
+        assert!((survey(&mut gradients).norm - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn norm_below_the_limit_changes_nothing() {
+        let mut gradients = [gradient(&[3.0, 4.0])];
+        let norm = survey(&mut gradients).norm;
+        scale_and_clip(&mut gradients, 1.0, norm, Some(GradientClip::Norm(5.1)));
+        assert_eq!(values(&gradients[0]), [3.0, 4.0]);
+    }
+
+    #[test]
+    fn clips_after_scaling() {
+        let mut gradients = [gradient(&[8.0, -0.5])];
+        scale_and_clip(&mut gradients, 0.5, 8.0, Some(GradientClip::Value(1.0)));
+        assert_eq!(values(&gradients[0]), [1.0, -0.25]);
+    }
+
+    #[test]
+    fn long_gradients_are_summed_exactly_enough_and_infinities_found() {
+        let long: Vec<f32> = (0..10_001).map(|i| (i % 7) as f32).collect();
+        let expected: f64 = long.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+        let mut gradients = [
+            gradient(&long),
+            gradient(&[1e30; 300]),
+            gradient(&[1.0, f32::INFINITY]),
+        ];
+        let found = survey(&mut gradients[..1]);
+        assert!((found.norm - expected.sqrt()).abs() < 1e-9 * found.norm);
+        assert!((survey(&mut gradients[1..2]).norm / (1e30 * 300f64.sqrt()) - 1.0).abs() < 1e-6);
+        assert_eq!(survey(&mut gradients).non_finite, Some(2));
+        let mut nan = [gradient(&[0.0, f32::NAN])];
+        assert_eq!(survey(&mut nan).non_finite, Some(0));
+    }
+}

@@ -1,0 +1,559 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use firebrand_core::{
+    AnyBatch, AnyTensor, BoxError, ErasedModule, ManualEngine, OptimizerSetup, ParamInfo, ParamMapper,
+    ParamTable, PathPattern, StepContext, StepInfo,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::clip::{scale_and_clip, survey};
+use crate::{
+    Error, Gradient, GradientClip, GradientExchange, GradientSink, LearningRate, Optimizers, PrepareOptions,
+    parameter_use, prepare_parameters,
+};
+
+/// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NonFinite {
+    /// Training stops with an error that names the step.
+    #[default]
+    Stop,
+    /// The update is left out: neither `global_step` nor the schedules move.
+    Skip,
+}
+
+/// How updates are done.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// How gradients are kept from exploding; default: not at all.
+    pub clip: Option<GradientClip>,
+    /// What a value that is not finite does; default: it stops the training.
+    pub non_finite: NonFinite,
+}
+
+/// What one micro-batch gave.
+#[derive(Debug)]
+pub struct MicroBatch {
+    /// The loss as the step returned it, without autodiff.
+    pub loss: Tensor<1>,
+    /// Its weight among the micro-batches of the update.
+    pub weight: f64,
+}
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Update {
+    /// The parameters were updated.
+    Stepped {
+        /// The norm over all gradients before clipping.
+        gradient_norm: f64,
+    },
+    /// Nothing was updated, because a value was not finite or every weight was zero.
+    Skipped,
+}
+
+/// What a checkpoint keeps of the engine.
+#[derive(Clone, Debug, Default)]
+pub struct EngineState {
+    /// The states of the optimizers: tensors named `path.leaf`.
+    pub tensors: BTreeMap<String, TensorData>,
+    /// The rest: schedules, scalars, the loss reference, frozen paths.
+    pub scalars: serde_json::Value,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedScalars {
+    optimizers: serde_json::Value,
+    loss_reference_bits: Option<u64>,
+    frozen: Vec<String>,
+}
+
+/// The losses and weights of the micro-batches since the last update of one optimizer.
+#[derive(Default)]
+struct Group {
+    weight: f64,
+    losses: Vec<(Tensor<1>, StepInfo)>,
+    info: Option<StepInfo>,
+}
+
+/// Does optimizer steps: forward and backward of micro-batches, reduce, check, clip, update, schedule.
+pub struct Engine {
+    table: ParamTable,
+    trained: Vec<bool>,
+    optimizers: Optimizers,
+    exchange: Box<dyn GradientExchange>,
+    options: EngineOptions,
+    compute: FloatDType,
+    device: Device,
+    loss_reference: Option<f64>,
+    groups: Vec<Group>,
+}
+
+impl Engine {
+    /// Takes a module over and makes its parameters ready.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the module's parameters or its optimizers.
+    pub fn new(
+        module: &mut dyn ErasedModule,
+        setup: &OptimizerSetup,
+        prepare: &PrepareOptions,
+        options: EngineOptions,
+        exchange: Box<dyn GradientExchange>,
+    ) -> Result<Self, Error> {
+        let table = ParamTable::take_over(module)?;
+        let optimizers = Optimizers::new(setup, &table)?;
+        let trained = prepare_parameters(module, &table, prepare, &|_| true)?;
+        let groups = (0..optimizers.len()).map(|_| Group::default()).collect();
+        Ok(Self {
+            table,
+            trained,
+            optimizers,
+            exchange,
+            options,
+            compute: prepare.precision.compute(),
+            device: prepare.device.clone(),
+            loss_reference: None,
+            groups,
+        })
+    }
+
+    /// The module's parameters and buffers.
+    pub fn table(&self) -> &ParamTable {
+        &self.table
+    }
+
+    /// Whether the parameter with an index is trained now.
+    pub fn is_trained(&self, parameter: usize) -> bool {
+        self.trained.get(parameter).copied().unwrap_or_default()
+    }
+
+    /// The dtype in which steps compute.
+    pub fn compute_dtype(&self) -> FloatDType {
+        self.compute
+    }
+
+    /// The training device, with autodiff.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The optimizers.
+    pub fn optimizers(&self) -> &Optimizers {
+        &self.optimizers
+    }
+
+    /// The rates that the next update uses.
+    pub fn learning_rates(&self) -> Vec<LearningRate> {
+        self.optimizers.learning_rates()
+    }
+
+    /// Stops or resumes the training of the parameters that match, keeping their optimizer state.
+    ///
+    /// # Errors
+    ///
+    /// If no parameter matches.
+    pub fn set_trained(&mut self, paths: &PathPattern, trained: bool) -> Result<(), Error> {
+        for index in self.table.matching(paths)? {
+            if let Some(flag) = self.trained.get_mut(index) {
+                *flag = trained;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one micro-batch forward and backward for one optimizer; its gradients are added to those that are kept.
+    ///
+    /// `last` says that the micro-batch completes an update.
+    ///
+    /// # Errors
+    ///
+    /// What the user's step returned, or what is wrong with its loss.
+    pub fn micro_batch(
+        &mut self,
+        module: &dyn ErasedModule,
+        batch: AnyBatch,
+        step: &mut StepContext,
+        last: bool,
+    ) -> Result<MicroBatch, Error> {
+        let optimizer = step.optimizer_index();
+        let twin = self.used(module, (self.optimizers.len() > 1).then_some(optimizer));
+        let loss = twin.training_step(batch, step).map_err(|source| Error::Step {
+            step: "training_step",
+            epoch: step.epoch(),
+            batch_index: step.batch_index(),
+            global_step: step.global_step(),
+            source,
+        })?;
+        let plain = check_loss(&loss)?;
+        let weight = step.given_loss_weight().unwrap_or(1.0);
+        let scale = match step.given_loss_weight() {
+            None => 1.0,
+            Some(count) if !(count.is_finite() && count >= 0.0) => {
+                return Err(Error::Step {
+                    step: "training_step",
+                    epoch: step.epoch(),
+                    batch_index: step.batch_index(),
+                    global_step: step.global_step(),
+                    source: format!("loss_weight({count}) must be a finite count of at least 0").into(),
+                });
+            }
+            Some(count) => count / self.reference(count),
+        };
+        if scale > 0.0 {
+            self.exchange.begin_backward(last);
+            let loss = if scale == 1.0 {
+                loss
+            } else {
+                loss.mul_scalar(scale)
+            };
+            drop(loss.backward());
+        }
+        drop(twin);
+        if let Some(group) = self.groups.get_mut(optimizer) {
+            group.weight += scale;
+            group.losses.push((plain.clone(), step.info().clone()));
+            group.info = Some(step.info().clone());
+        }
+        Ok(MicroBatch { loss: plain, weight })
+    }
+
+    /// The count to which loss weights are put in proportion, so that a 16-bit loss does not overflow: a power of two, so that
+    /// the proportion is exact, near the first count of the fit.
+    fn reference(&mut self, count: f64) -> f64 {
+        *self.loss_reference.get_or_insert_with(|| {
+            if count > 0.0 {
+                count.log2().round().exp2()
+            } else {
+                1.0
+            }
+        })
+    }
+
+    /// Completes the update of one optimizer with the micro-batches since its last one.
+    ///
+    /// `before` is called when the gradients are complete and clipped, before any parameter changes.
+    ///
+    /// # Errors
+    ///
+    /// A value that is not finite, unless such updates are to be skipped; what the exchange or `before` returned.
+    pub fn update(
+        &mut self,
+        module: &mut dyn ErasedModule,
+        optimizer: usize,
+        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
+    ) -> Result<Update, Error> {
+        let group = self
+            .groups
+            .get_mut(optimizer)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        let (gradients, weight) = self.exchange.finish(group.weight)?;
+        let outcome = self.apply(module, group, gradients, weight, before)?;
+        if matches!(outcome, Update::Stepped { .. }) {
+            self.optimizers.advance_step(|number| number == optimizer);
+        }
+        Ok(outcome)
+    }
+
+    fn apply(
+        &mut self,
+        module: &mut dyn ErasedModule,
+        group: Group,
+        mut gradients: Vec<Gradient>,
+        weight: f64,
+        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
+    ) -> Result<Update, Error> {
+        let skip = self.options.non_finite == NonFinite::Skip;
+        for (loss, info) in &group.losses {
+            let value = loss.clone().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+            if !value.is_finite() {
+                if skip {
+                    tracing::warn!(
+                        loss = value,
+                        global_step = info.global_step,
+                        "update skipped: the loss is not finite"
+                    );
+                    return Ok(Update::Skipped);
+                }
+                return Err(Error::NonFiniteLoss {
+                    value,
+                    global_step: info.global_step,
+                    epoch: info.epoch,
+                    batch_index: info.batch_index,
+                });
+            }
+        }
+        if weight <= 0.0 {
+            return Ok(Update::Skipped);
+        }
+        let survey = survey(&mut gradients);
+        if let Some(position) = survey.non_finite {
+            let path = gradients
+                .get(position)
+                .and_then(|gradient| self.table.get(gradient.parameter));
+            let path = path.map_or_else(String::new, |entry| entry.path.clone());
+            let (global_step, epoch, batch_index) = group
+                .info
+                .map_or((0, 0, 0), |info| (info.global_step, info.epoch, info.batch_index));
+            if skip {
+                tracing::warn!(path, global_step, "update skipped: a gradient is not finite");
+                return Ok(Update::Skipped);
+            }
+            return Err(Error::NonFiniteGradient {
+                path,
+                global_step,
+                epoch,
+                batch_index,
+            });
+        }
+        let scale = 1.0 / weight;
+        scale_and_clip(&mut gradients, scale, survey.norm, self.options.clip);
+        before(module)?;
+        self.optimizers.step(module, &self.table, gradients);
+        Ok(Update::Stepped {
+            gradient_norm: survey.norm * scale,
+        })
+    }
+
+    /// Forgets the gradients of unfinished groups, such as those of an epoch that was cut short.
+    ///
+    /// # Errors
+    ///
+    /// What the exchange returned.
+    pub fn discard(&mut self) -> Result<(), Error> {
+        for group in &mut self.groups {
+            *group = Group::default();
+        }
+        self.exchange.finish(0.0).map(drop)
+    }
+
+    /// Advances the schedules at the end of an epoch; a plateau looks at the metrics that were logged.
+    ///
+    /// # Errors
+    ///
+    /// If a plateau's metric was not logged.
+    pub fn end_epoch(
+        &mut self,
+        metrics: &dyn Fn(&str) -> Option<f64>,
+        logged: &[String],
+    ) -> Result<(), Error> {
+        self.optimizers.advance_epoch(metrics, logged)
+    }
+
+    /// What a checkpoint keeps.
+    pub fn state(&self) -> EngineState {
+        let (tensors, optimizers) = self.optimizers.state();
+        let frozen = self
+            .table
+            .parameters()
+            .filter(|(index, _)| !self.is_trained(*index));
+        let scalars = SavedScalars {
+            optimizers,
+            loss_reference_bits: self.loss_reference.map(f64::to_bits),
+            frozen: frozen.map(|(_, entry)| entry.path.clone()).collect(),
+        };
+        EngineState {
+            tensors,
+            scalars: serde_json::json!(scalars),
+        }
+    }
+
+    /// Takes a state over, wholly or not at all.
+    ///
+    /// # Errors
+    ///
+    /// If the state is of other optimizers or damaged.
+    pub fn load_state(&mut self, state: EngineState) -> Result<(), Error> {
+        let saved: SavedScalars =
+            serde_json::from_value(state.scalars).map_err(|error| firebrand_core::Error::State {
+                what: "the optimizer".to_owned(),
+                reason: error.to_string(),
+            })?;
+        let inner = self.device.clone().without_autodiff();
+        self.optimizers
+            .load_state(state.tensors, &saved.optimizers, &inner)?;
+        self.loss_reference = saved.loss_reference_bits.map(f64::from_bits);
+        for (index, entry) in self.table.entries().iter().enumerate() {
+            if let Some(flag) = self
+                .trained
+                .get_mut(index)
+                .filter(|_| self.optimizers.optimizer_of(index).is_some())
+            {
+                *flag = !saved.frozen.contains(&entry.path);
+            }
+        }
+        Ok(())
+    }
+
+    /// The engine as a manual step sees it, for one training step.
+    pub fn manual<'a>(&'a mut self, step: &StepContext) -> Manual<'a> {
+        let optimizers = self.optimizers.len();
+        Manual {
+            engine: self,
+            info: step.info().clone(),
+            group: Group::default(),
+            kept: BTreeMap::new(),
+            updated: vec![false; optimizers],
+        }
+    }
+
+    /// A clone of the module whose trained parameters, or those of one optimizer, go through parameter-use nodes. The others
+    /// are constants in it.
+    fn used(&self, module: &dyn ErasedModule, optimizer: Option<usize>) -> Box<dyn ErasedModule> {
+        module.mapped_clone(&mut UseParameters {
+            engine: self,
+            optimizer,
+            sink: self.exchange.sink(),
+        })
+    }
+}
+
+/// The loss without autodiff, if it is one number that can be back-propagated.
+fn check_loss(loss: &Tensor<1>) -> Result<Tensor<1>, Error> {
+    let elements = loss.shape().num_elements();
+    if elements != 1 {
+        return Err(Error::LossShape { elements });
+    }
+    if !loss.is_tracked() {
+        return Err(Error::LossWithoutGraph);
+    }
+    Ok(loss.clone().inner())
+}
+
+struct UseParameters<'a> {
+    engine: &'a Engine,
+    optimizer: Option<usize>,
+    sink: Arc<dyn GradientSink>,
+}
+
+impl UseParameters<'_> {
+    /// The index under which the gradient of a parameter is kept, if it is trained now.
+    fn target(&self, info: &ParamInfo<'_>) -> Option<usize> {
+        let index = self
+            .engine
+            .table
+            .index_of(info.id)
+            .filter(|index| self.engine.is_trained(*index))?;
+        let index = self.engine.table.get(index)?.tied_to.unwrap_or(index);
+        let owner = self.engine.optimizers.optimizer_of(index)?;
+        self.optimizer
+            .is_none_or(|optimizer| optimizer == owner)
+            .then_some(index)
+    }
+}
+
+impl ParamMapper for UseParameters<'_> {
+    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
+        // A lazy parameter belongs to another rank; a buffer is written through to the module when it is mapped.
+        let known = self
+            .engine
+            .table
+            .index_of(info.id)
+            .and_then(|index| self.engine.table.get(index));
+        info.initialized && known.is_some_and(|entry| entry.kind == firebrand_core::ParamKind::Parameter)
+    }
+
+    fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
+        match self.target(info) {
+            Some(index) => parameter_use(value, self.engine.compute, index, Arc::clone(&self.sink)),
+            None if requires_grad => {
+                let device = value.device();
+                value
+                    .inner()
+                    .cast(self.engine.compute)
+                    .on_autodiff(&device, false)
+            }
+            None => value.cast(self.engine.compute),
+        }
+    }
+}
+
+/// One manual training step: what [`firebrand_core::ManualOptimization`] drives.
+pub struct Manual<'a> {
+    engine: &'a mut Engine,
+    info: StepInfo,
+    group: Group,
+    kept: BTreeMap<usize, AnyTensor>,
+    updated: Vec<bool>,
+}
+
+impl Manual<'_> {
+    /// Which optimizers made an update.
+    pub fn updated(&self) -> &[bool] {
+        &self.updated
+    }
+}
+
+impl ManualEngine for Manual<'_> {
+    fn begin_forward(&mut self, module: &dyn ErasedModule) -> Result<Box<dyn ErasedModule>, BoxError> {
+        Ok(self.engine.used(module, None))
+    }
+
+    fn backward(&mut self, loss: Tensor<1>) -> Result<(), BoxError> {
+        let plain = check_loss(&loss)?;
+        self.engine.exchange.begin_backward(true);
+        drop(loss.backward());
+        self.group.losses.push((plain, self.info.clone()));
+        self.group.info = Some(self.info.clone());
+        let (gradients, _) = self.engine.exchange.finish(1.0)?;
+        for gradient in gradients {
+            let sum = match self.kept.remove(&gradient.parameter) {
+                Some(sum) => sum.add(gradient.value),
+                None => gradient.value,
+            };
+            self.kept.insert(gradient.parameter, sum);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, module: &mut dyn ErasedModule, optimizer: &str) -> Result<(), BoxError> {
+        let number = self.engine.optimizers.index_of(optimizer).ok_or_else(|| {
+            let names: Vec<&str> = self.engine.optimizers.names().collect();
+            Error::optimizer(format!(
+                "there is no optimizer '{optimizer}'; the module configures {}",
+                names.join(", ")
+            ))
+        })?;
+        let gradients: Vec<Gradient> = std::mem::take(&mut self.kept)
+            .into_iter()
+            .filter(|(parameter, _)| self.engine.optimizers.optimizer_of(*parameter) == Some(number))
+            .map(|(parameter, value)| Gradient { parameter, value })
+            .collect();
+        if gradients.is_empty() {
+            return Err(Error::optimizer(format!(
+                "step(\"{optimizer}\") found no gradient for its parameters; call `backward` with a loss that depends on \
+                 them first"
+            ))
+            .into());
+        }
+        let group = std::mem::take(&mut self.group);
+        let mut before = |module: &mut dyn ErasedModule| {
+            let mut step = StepContext::new(StepInfo {
+                optimizer_index: number,
+                ..self.info.clone()
+            });
+            module
+                .on_before_optimizer_step(&mut step)
+                .map_err(|source| Error::Step {
+                    step: "on_before_optimizer_step",
+                    epoch: step.epoch(),
+                    batch_index: step.batch_index(),
+                    global_step: step.global_step(),
+                    source,
+                })
+        };
+        let outcome = self.engine.apply(module, group, gradients, 1.0, &mut before)?;
+        if matches!(outcome, Update::Stepped { .. }) {
+            self.engine.optimizers.advance_step(|other| other == number);
+            self.updated[number] = true;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+use std::fmt;
+
+use firebrand_core::{BoxError, ErrorChain};
+
+/// Why an optimizer step could not be done.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A broken contract of the module.
+    #[error(transparent)]
+    Core(#[from] firebrand_core::Error),
+    /// The user's step returned an error.
+    #[error("{step} failed in epoch {epoch}, batch {batch_index}, global step {global_step}")]
+    Step {
+        /// The method that failed.
+        step: &'static str,
+        /// The epoch.
+        epoch: u64,
+        /// The index of the batch in the epoch.
+        batch_index: u64,
+        /// The number of updates so far.
+        global_step: u64,
+        /// What the user's code returned.
+        #[source]
+        source: BoxError,
+    },
+    /// The loss is not one number.
+    #[error(
+        "training_step must return a loss of one element, and returned one of {elements} elements; reduce it with \
+         `.mean()` or `.sum()`"
+    )]
+    LossShape {
+        /// The number of elements of the loss.
+        elements: usize,
+    },
+    /// The loss does not depend on the parameters.
+    #[error(
+        "the loss of training_step does not depend on any trained parameter: it has no graph to go back through. \
+         Compute it from the module's output without `.inner()`, `.detach()` or `.into_data()`, and leave at least one \
+         parameter unfrozen"
+    )]
+    LossWithoutGraph,
+    /// The loss is not finite.
+    #[error(
+        "the loss is {value} at global step {global_step} (epoch {epoch}, batch {batch_index}). Lower the learning rate, \
+         clip gradients (`gradient_clip`), or look at the data of this batch; \
+         `non_finite(NonFinite::Skip)` leaves such updates out instead"
+    )]
+    NonFiniteLoss {
+        /// The value: not-a-number or infinite.
+        value: f64,
+        /// The number of updates so far.
+        global_step: u64,
+        /// The epoch.
+        epoch: u64,
+        /// The index of the batch in the epoch.
+        batch_index: u64,
+    },
+    /// A gradient is not finite.
+    #[error(
+        "the gradient of '{path}' is not finite at global step {global_step} (epoch {epoch}, batch {batch_index}). Lower \
+         the learning rate, or clip gradients (`gradient_clip`); `non_finite(NonFinite::Skip)` leaves such updates out \
+         instead"
+    )]
+    NonFiniteGradient {
+        /// The first parameter in the module whose gradient is not finite.
+        path: String,
+        /// The number of updates so far.
+        global_step: u64,
+        /// The epoch.
+        epoch: u64,
+        /// The index of the batch in the epoch.
+        batch_index: u64,
+    },
+    /// The configuration of the optimizers is wrong.
+    #[error("configure_optimizers: {reason}")]
+    Optimizer {
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A metric that a schedule watches was not logged.
+    #[error(
+        "the plateau schedule of '{optimizer}' watches '{monitor}', which was not logged; logged were: {logged}. Log it \
+         with `step.log(\"{monitor}\", ..)`"
+    )]
+    MissingMetric {
+        /// The optimizer.
+        optimizer: String,
+        /// The metric that is watched.
+        monitor: String,
+        /// The metrics that were logged.
+        logged: String,
+    },
+    /// The device cannot compute in a dtype.
+    #[error("the device {device} cannot compute in {dtype}; choose another precision or accelerator")]
+    UnsupportedDType {
+        /// The device.
+        device: String,
+        /// The dtype.
+        dtype: String,
+    },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", ErrorChain(self))
+    }
+}
+
+impl Error {
+    pub(crate) fn optimizer(reason: impl Into<String>) -> Self {
+        Self::Optimizer {
+            reason: reason.into(),
+        }
+    }
+}

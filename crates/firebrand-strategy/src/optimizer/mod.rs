@@ -1,0 +1,361 @@
+//! Burn's per-parameter optimizers with their states by path, and the learning-rate schedules that drive them.
+
+mod schedule;
+mod state;
+
+use std::sync::Arc;
+
+use burn::optim::{DynOptimizer, DynState};
+use firebrand_core::{
+    AnyTensor, ErasedModule, Interval, OptimizerSetup, ParamInfo, ParamKind, ParamMapper, ParamTable,
+    SingleSetup,
+};
+
+use crate::{Error, Gradient};
+use schedule::ScheduleRuntime;
+
+/// The learning rate of one optimizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearningRate {
+    /// The name of the optimizer.
+    pub optimizer: String,
+    /// The rate that the next update uses.
+    pub rate: f64,
+}
+
+/// One optimizer and its schedule.
+struct Single {
+    name: String,
+    base_rate: f64,
+    rate: f64,
+    schedule: Option<ScheduleRuntime>,
+}
+
+/// What updates one parameter.
+struct Slot {
+    path: String,
+    optimizer: usize,
+    update: Arc<dyn DynOptimizer>,
+    /// The parameter's rate in proportion to its optimizer's.
+    rate_factor: f64,
+    state: Option<DynState>,
+    rank: usize,
+}
+
+/// Every optimizer of a module, with the state of each parameter under the parameter's path.
+///
+/// Bit-equal to Burn's `ModuleOptimizer`, and unlike it restorable in another process and blind to parameters that it does not
+/// train.
+pub struct Optimizers {
+    optimizers: Vec<Single>,
+    slots: Vec<Option<Slot>>,
+}
+
+impl Optimizers {
+    /// Assigns every trained parameter of the table to an optimizer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Optimizer`] for a rate that is negative or not finite, parameters of two optimizers or of none, equal names,
+    /// and what Burn's configuration cannot honour; unknown paths as [`firebrand_core::Error::UnknownParameter`].
+    pub fn new(setup: &OptimizerSetup, table: &ParamTable) -> Result<Self, Error> {
+        let mut optimizers = Vec::new();
+        let mut slots: Vec<Option<Slot>> = table.entries().iter().map(|_| None).collect();
+        for (number, single) in setup.optimizers().iter().enumerate() {
+            check(single, &optimizers)?;
+            for index in claimed(single, number, setup, table)? {
+                let Some(entry) = table.get(index) else { continue };
+                let slot = slots
+                    .get_mut(index)
+                    .ok_or_else(|| Error::optimizer("a parameter index is out of range"))?;
+                if let Some(other) = slot {
+                    let other: &Slot = other;
+                    return Err(Error::optimizer(format!(
+                        "'{}' is trained by two optimizers, number {} and number {number} ('{}'); narrow their \
+                         `parameters`",
+                        entry.path, other.optimizer, single.name
+                    )));
+                }
+                let mut update = Arc::clone(&single.optimizer);
+                let mut rate_factor = 1.0;
+                for group in single
+                    .groups
+                    .iter()
+                    .filter(|group| group.parameters.matches(&entry.path))
+                {
+                    if let Some(optimizer) = &group.optimizer {
+                        update = Arc::clone(optimizer);
+                    }
+                    if let Some(rate) = group.learning_rate {
+                        rate_factor = if single.learning_rate == 0.0 {
+                            0.0
+                        } else {
+                            rate / single.learning_rate
+                        };
+                    }
+                }
+                *slot = Some(Slot {
+                    path: entry.path.clone(),
+                    optimizer: number,
+                    update,
+                    rate_factor,
+                    state: None,
+                    rank: entry.shape.num_dims(),
+                });
+            }
+            for group in &single.groups {
+                table.matching(&group.parameters)?;
+            }
+            let schedule = single.schedule.as_ref().map(ScheduleRuntime::new);
+            let mut single = Single {
+                name: single.name.clone(),
+                base_rate: single.learning_rate,
+                rate: single.learning_rate,
+                schedule,
+            };
+            single.refresh_rate();
+            optimizers.push(single);
+        }
+        Ok(Self { optimizers, slots })
+    }
+
+    /// The number of optimizers.
+    pub fn len(&self) -> usize {
+        self.optimizers.len()
+    }
+
+    /// Whether there is none, which a setup never gives.
+    pub fn is_empty(&self) -> bool {
+        self.optimizers.is_empty()
+    }
+
+    /// The position of the optimizer with a name.
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.optimizers
+            .iter()
+            .position(|optimizer| optimizer.name == name)
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.optimizers.iter().map(|optimizer| optimizer.name.as_str())
+    }
+
+    /// Which optimizer trains the parameter with an index.
+    pub fn optimizer_of(&self, parameter: usize) -> Option<usize> {
+        self.slots.get(parameter)?.as_ref().map(|slot| slot.optimizer)
+    }
+
+    /// The rates that the next update uses.
+    pub fn learning_rates(&self) -> Vec<LearningRate> {
+        self.optimizers
+            .iter()
+            .map(|optimizer| LearningRate {
+                optimizer: optimizer.name.clone(),
+                rate: optimizer.rate,
+            })
+            .collect()
+    }
+
+    /// Updates the parameters that have a gradient. A tied parameter takes the value of the first of its set.
+    pub fn step(&mut self, module: &mut dyn ErasedModule, table: &ParamTable, gradients: Vec<Gradient>) {
+        let mut by_index: Vec<Option<AnyTensor>> = table.entries().iter().map(|_| None).collect();
+        for gradient in gradients {
+            if let Some(place) = by_index.get_mut(gradient.parameter) {
+                *place = Some(gradient.value);
+            }
+        }
+        let rates: Vec<f64> = self.optimizers.iter().map(|optimizer| optimizer.rate).collect();
+        let has_ties = table.entries().iter().any(|entry| entry.tied_to.is_some());
+        let updated = by_index.iter().map(|_| None).collect();
+        module.map_params(&mut Step {
+            table,
+            slots: &mut self.slots,
+            rates,
+            gradients: by_index,
+            has_ties,
+            updated,
+        });
+    }
+
+    /// Advances the schedules of the optimizers that made an update.
+    pub fn advance_step(&mut self, stepped: impl Fn(usize) -> bool) {
+        for (_, optimizer) in self
+            .optimizers
+            .iter_mut()
+            .enumerate()
+            .filter(|(number, _)| stepped(*number))
+        {
+            optimizer.advance(Interval::Step);
+        }
+    }
+
+    /// Advances what advances per epoch; a plateau looks at the metrics that were logged.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingMetric`] if a plateau's metric was not logged.
+    pub fn advance_epoch(
+        &mut self,
+        metrics: &dyn Fn(&str) -> Option<f64>,
+        logged: &[String],
+    ) -> Result<(), Error> {
+        for optimizer in &mut self.optimizers {
+            if let Some(schedule) = &mut optimizer.schedule {
+                schedule
+                    .observe(metrics)
+                    .map_err(|monitor| Error::MissingMetric {
+                        optimizer: optimizer.name.clone(),
+                        monitor,
+                        logged: if logged.is_empty() {
+                            "nothing".to_owned()
+                        } else {
+                            logged.join(", ")
+                        },
+                    })?;
+            }
+            optimizer.advance(Interval::Epoch);
+        }
+        Ok(())
+    }
+}
+
+impl Single {
+    fn advance(&mut self, interval: Interval) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.advance(interval);
+            self.refresh_rate();
+        }
+    }
+
+    fn refresh_rate(&mut self) {
+        if let Some(schedule) = &self.schedule {
+            self.rate = schedule.rate(self.base_rate);
+        }
+    }
+}
+
+/// Checks what can be wrong with one optimizer by itself.
+fn check(single: &SingleSetup, known: &[Single]) -> Result<(), Error> {
+    if let Some(problem) = &single.problem {
+        return Err(Error::optimizer(problem.clone()));
+    }
+    if known.iter().any(|other| other.name == single.name) {
+        return Err(Error::optimizer(format!(
+            "two optimizers are named '{}'; give each its own name with `.named(\"..\")`",
+            single.name
+        )));
+    }
+    let rates = single
+        .groups
+        .iter()
+        .filter_map(|group| group.learning_rate)
+        .chain([single.learning_rate]);
+    match rates.into_iter().find(|rate| !rate.is_finite() || *rate < 0.0) {
+        Some(rate) => Err(Error::optimizer(format!(
+            "the learning rate of '{}' is {rate}; it must be a finite number of at least 0",
+            single.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The parameters of an optimizer: those it names, or else all that no other names. Tied ones go by the first of their set.
+fn claimed(
+    single: &SingleSetup,
+    number: usize,
+    setup: &OptimizerSetup,
+    table: &ParamTable,
+) -> Result<Vec<usize>, Error> {
+    let canonical = |index: &usize| table.get(*index).is_some_and(|entry| entry.tied_to.is_none());
+    if !single.parameters.is_empty() {
+        let mut found = Vec::new();
+        for pattern in &single.parameters {
+            found.extend(table.matching(pattern)?.into_iter().filter(canonical));
+        }
+        found.sort_unstable();
+        found.dedup();
+        return Ok(found);
+    }
+    let named_elsewhere = |path: &str| {
+        let others = setup
+            .optimizers()
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != number);
+        others
+            .flat_map(|(_, other)| &other.parameters)
+            .any(|pattern| pattern.matches(path))
+    };
+    let rest = table
+        .parameters()
+        .filter(|(_, entry)| !named_elsewhere(&entry.path))
+        .map(|(index, _)| index);
+    Ok(rest.filter(|index| canonical(index)).collect())
+}
+
+/// Replaces each parameter by its update.
+struct Step<'a> {
+    table: &'a ParamTable,
+    slots: &'a mut [Option<Slot>],
+    rates: Vec<f64>,
+    gradients: Vec<Option<AnyTensor>>,
+    has_ties: bool,
+    updated: Vec<Option<AnyTensor>>,
+}
+
+impl Step<'_> {
+    /// The index whose slot and gradient a parameter goes by.
+    fn canonical(&self, info: &ParamInfo<'_>) -> Option<(usize, usize)> {
+        let index = self.table.index_of(info.id)?;
+        let entry = self
+            .table
+            .get(index)
+            .filter(|entry| entry.kind == ParamKind::Parameter)?;
+        Some((index, entry.tied_to.unwrap_or(index)))
+    }
+}
+
+impl ParamMapper for Step<'_> {
+    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
+        let Some((_, first)) = self.canonical(info) else {
+            return false;
+        };
+        let has = |list: &[Option<AnyTensor>]| list.get(first).is_some_and(Option::is_some);
+        has(&self.gradients) || has(&self.updated)
+    }
+
+    fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
+        let Some((_, first)) = self.canonical(info) else {
+            return value;
+        };
+        let device = value.device();
+        if let Some(Some(updated)) = self.updated.get(first) {
+            return updated.clone().on_autodiff(&device, requires_grad);
+        }
+        let gradient = self.gradients.get_mut(first).and_then(Option::take);
+        let (Some(gradient), Some(Some(slot))) = (gradient, self.slots.get_mut(first)) else {
+            return value;
+        };
+        let rate = self.rates.get(slot.optimizer).copied().unwrap_or_default() * slot.rate_factor;
+        let (value, state) = slot.update.step_dyn(
+            slot.rank,
+            rate,
+            value.inner().into_bridge(),
+            gradient.into_bridge(),
+            slot.state.take(),
+        );
+        slot.state = state;
+        let value = AnyTensor::from_bridge(value);
+        if self.has_ties
+            && self
+                .table
+                .entries()
+                .iter()
+                .any(|entry| entry.tied_to == Some(first))
+        {
+            self.updated[first] = Some(value.clone());
+        }
+        value.on_autodiff(&device, requires_grad)
+    }
+}

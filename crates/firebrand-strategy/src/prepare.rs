@@ -1,0 +1,174 @@
+use burn::tensor::{DType, Device, FloatDType};
+use firebrand_core::{
+    AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream, seed_from,
+};
+
+use crate::Error;
+
+/// In which dtype weights are kept and steps compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub enum Precision {
+    /// Float32 throughout.
+    #[default]
+    #[serde(rename = "32-true")]
+    F32,
+    /// Float64 throughout.
+    #[serde(rename = "64-true")]
+    F64,
+}
+
+impl Precision {
+    /// The dtype in which weights are kept.
+    pub fn master(self) -> FloatDType {
+        match self {
+            Self::F32 => FloatDType::F32,
+            Self::F64 => FloatDType::F64,
+        }
+    }
+
+    /// The dtype in which steps compute.
+    pub fn compute(self) -> FloatDType {
+        self.master()
+    }
+
+    /// Lightning's name for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "32-true",
+            Self::F64 => "64-true",
+        }
+    }
+}
+
+/// Where and how the parameters of a rank are made ready.
+#[derive(Clone, Debug)]
+pub struct PrepareOptions {
+    /// The training device, with autodiff and its gradient-checkpointing strategy.
+    pub device: Device,
+    /// In which dtype weights are kept.
+    pub precision: Precision,
+    /// The user's seed.
+    pub seed: u64,
+}
+
+/// Makes the owned parameters ready for training: seed, materialise, move, cast, autodiff, gradient requirement.
+///
+/// A lazy parameter is drawn after its device was seeded from (seed, path), so its value depends on nothing else. One that was
+/// materialised before is the user's value and is kept. Parameters that `owned` refuses stay as they are; lazy ones stay lazy.
+/// Tied parameters take the value of the first of their set. Returns which entries of the table are trained.
+///
+/// # Errors
+///
+/// [`Error::UnsupportedDType`] if the device cannot compute in the precision.
+pub fn prepare_parameters(
+    module: &mut dyn ErasedModule,
+    table: &ParamTable,
+    options: &PrepareOptions,
+    owned: &dyn Fn(usize) -> bool,
+) -> Result<Vec<bool>, Error> {
+    let dtype = options.precision.master();
+    if !options.device.supports_dtype(dtype) {
+        return Err(Error::UnsupportedDType {
+            device: format!("{:?}", options.device),
+            dtype: format!("{:?}", DType::from(dtype)),
+        });
+    }
+    let inner = options.device.clone().without_autodiff();
+    let ours = |info: &ParamInfo<'_>| table.index_of(info.id).filter(|index| owned(*index));
+    let mut place = Place {
+        ours: &ours,
+        table,
+        device: &inner,
+        dtype,
+        seed: options.seed,
+        first_of_set: Vec::new(),
+    };
+    module.map_params(&mut place);
+    module.train_params(&mut |info| is_parameter(table, ours(info)));
+    let mut finish = Finish {
+        ours: &ours,
+        table,
+        device: &options.device,
+        trained: vec![false; table.entries().len()],
+    };
+    module.map_params(&mut finish);
+    Ok(finish.trained)
+}
+
+fn is_parameter(table: &ParamTable, index: Option<usize>) -> bool {
+    index
+        .and_then(|index| table.get(index))
+        .is_some_and(|entry| entry.kind == ParamKind::Parameter)
+}
+
+/// Which entry of the table a value is, if this rank owns it.
+type Ours<'a> = &'a dyn Fn(&ParamInfo<'_>) -> Option<usize>;
+
+/// Materialises values on the device, without autodiff yet.
+struct Place<'a> {
+    ours: Ours<'a>,
+    table: &'a ParamTable,
+    device: &'a Device,
+    dtype: FloatDType,
+    seed: u64,
+    first_of_set: Vec<(usize, AnyTensor)>,
+}
+
+impl ParamMapper for Place<'_> {
+    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
+        (self.ours)(info).is_some()
+    }
+
+    fn before_materialize(&mut self, info: &ParamInfo<'_>, device: &Device) {
+        device.seed(seed_from(self.seed, SeedStream::Weights, info.path, &[]));
+    }
+
+    fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, _requires_grad: bool) -> AnyTensor {
+        let placed = value.inner().to_device(self.device).cast(self.dtype);
+        let Some(index) = (self.ours)(info) else {
+            return placed;
+        };
+        match self.table.get(index).and_then(|entry| entry.tied_to) {
+            Some(first) => match self.first_of_set.iter().find(|(known, _)| *known == first) {
+                Some((_, value)) => value.clone(),
+                None => placed,
+            },
+            None => {
+                if self
+                    .table
+                    .entries()
+                    .iter()
+                    .any(|entry| entry.tied_to == Some(index))
+                {
+                    self.first_of_set.push((index, placed.clone()));
+                }
+                placed
+            }
+        }
+    }
+}
+
+/// Gives every value the autodiff association and strategy of the training device.
+struct Finish<'a> {
+    ours: Ours<'a>,
+    table: &'a ParamTable,
+    device: &'a Device,
+    trained: Vec<bool>,
+}
+
+impl ParamMapper for Finish<'_> {
+    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
+        (self.ours)(info).is_some()
+    }
+
+    fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
+        if let Some(index) = (self.ours)(info) {
+            let float = value.is_float() && is_parameter(self.table, Some(index));
+            if let Some(trained) = self.trained.get_mut(index) {
+                *trained = requires_grad && float;
+            }
+        }
+        value.inner().on_autodiff(self.device, requires_grad)
+    }
+}
