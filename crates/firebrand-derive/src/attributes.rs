@@ -36,7 +36,9 @@ pub(crate) fn field_role(field: &Field) -> Result<Role> {
     Ok(found.unwrap_or(Role::PerSample))
 }
 
-/// The crate that the attributes of a struct name, or the facade.
+/// Where the contracts of `firebrand-core` are: the path that the attributes of a struct name, or the facade's.
+///
+/// The facade has a name of its own for them, since its `Error` is the trainer's.
 pub(crate) fn crate_path(attributes: &[Attribute]) -> Result<Path> {
     let mut found: Option<Path> = None;
     for_each_entry(attributes, |meta| {
@@ -52,7 +54,7 @@ pub(crate) fn crate_path(attributes: &[Attribute]) -> Result<Path> {
             Some(_) => Err(meta.error("given twice")),
         }
     })?;
-    Ok(found.unwrap_or_else(|| parse_quote!(::firebrand)))
+    Ok(found.unwrap_or_else(|| parse_quote!(::firebrand::__core)))
 }
 
 /// Reads every entry of every `#[batch(..)]`, and reports all entries that are wrong, not only the first.

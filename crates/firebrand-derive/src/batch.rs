@@ -25,14 +25,14 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
             "a batch owns its values, since it is built in one thread and used in another: replace the references",
         );
     }
-    let krate = errors.note(crate_path(&input.attrs));
+    errors.note(crate_path(&input.attrs));
     let fields: Vec<BatchField> = fields
         .iter()
         .enumerate()
         .filter_map(|(index, field)| batch_field(index, field, &mut errors))
         .collect();
     errors.into_result()?;
-    let krate = krate.unwrap_or_else(|| parse_quote!(::firebrand));
+    let krate = crate_path(&input.attrs)?;
     let Some(counted) = fields.iter().find(|field| field.role == Role::PerSample) else {
         return Err(Error::new(
             input.ident.span(),
@@ -145,9 +145,12 @@ fn sliced(krate: &Path, field: &BatchField<'_>) -> TokenStream {
 }
 
 fn checked(krate: &Path, field: &BatchField<'_>) -> TokenStream {
-    let BatchField { member, name, .. } = field;
+    let BatchField { member, name, ty, .. } = field;
     match field.role {
-        Role::PerSample => quote!(#krate::check_field(#name, &self.#member, num_samples)?;),
+        Role::PerSample => {
+            let check_field = quote_spanned!(ty.span()=> #krate::check_field::<#ty>);
+            quote!(#check_field(#name, &self.#member, num_samples)?;)
+        }
         Role::Shared => {
             let check = call(krate, field, "check");
             quote!(#check(&self.#member)?;)

@@ -38,7 +38,8 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// # Attributes of the struct
 ///
-/// - `#[batch(crate = "path")]`: the crate that exports `Batch`, `check_field` and `Error`; default `::firebrand`.
+/// - `#[batch(crate = "firebrand_core")]`: the path of `firebrand-core`, for crates that do not use the facade `firebrand`;
+///   default `::firebrand::__core`, which is the same.
 ///
 /// # Errors
 ///

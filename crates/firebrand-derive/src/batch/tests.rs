@@ -30,43 +30,43 @@ fn the_whole_implementation_of_a_struct_with_every_role() {
     });
     let expected = quote! {
         #[automatically_derived]
-        impl ::firebrand::Batch for Digits {
+        impl ::firebrand::__core::Batch for Digits {
             fn len(&self) -> usize {
-                <Tensor<2> as ::firebrand::Batch>::len(&self.images)
+                <Tensor<2> as ::firebrand::__core::Batch>::len(&self.images)
             }
 
             fn to_device(self, device: &::burn::tensor::Device) -> Self {
                 Self {
-                    images: <Tensor<2> as ::firebrand::Batch>::to_device(self.images, device),
-                    labels: <Tensor<1, Int> as ::firebrand::Batch>::to_device(self.labels, device),
-                    weights: <Tensor<1> as ::firebrand::Batch>::to_device(self.weights, device),
+                    images: <Tensor<2> as ::firebrand::__core::Batch>::to_device(self.images, device),
+                    labels: <Tensor<1, Int> as ::firebrand::__core::Batch>::to_device(self.labels, device),
+                    weights: <Tensor<1> as ::firebrand::__core::Batch>::to_device(self.weights, device),
                     file: self.file,
                 }
             }
 
             fn to_dtype(self, dtype: ::burn::tensor::FloatDType) -> Self {
                 Self {
-                    images: <Tensor<2> as ::firebrand::Batch>::to_dtype(self.images, dtype),
-                    labels: <Tensor<1, Int> as ::firebrand::Batch>::to_dtype(self.labels, dtype),
-                    weights: <Tensor<1> as ::firebrand::Batch>::to_dtype(self.weights, dtype),
+                    images: <Tensor<2> as ::firebrand::__core::Batch>::to_dtype(self.images, dtype),
+                    labels: <Tensor<1, Int> as ::firebrand::__core::Batch>::to_dtype(self.labels, dtype),
+                    weights: <Tensor<1> as ::firebrand::__core::Batch>::to_dtype(self.weights, dtype),
                     file: self.file,
                 }
             }
 
             fn slice(&self, samples: ::core::ops::Range<usize>) -> Self {
                 Self {
-                    images: <Tensor<2> as ::firebrand::Batch>::slice(&self.images, ::core::clone::Clone::clone(&samples)),
-                    labels: <Tensor<1, Int> as ::firebrand::Batch>::slice(&self.labels, ::core::clone::Clone::clone(&samples)),
+                    images: <Tensor<2> as ::firebrand::__core::Batch>::slice(&self.images, ::core::clone::Clone::clone(&samples)),
+                    labels: <Tensor<1, Int> as ::firebrand::__core::Batch>::slice(&self.labels, ::core::clone::Clone::clone(&samples)),
                     weights: ::core::clone::Clone::clone(&self.weights),
                     file: ::core::clone::Clone::clone(&self.file),
                 }
             }
 
-            fn check(&self) -> ::core::result::Result<(), ::firebrand::Error> {
-                let num_samples = <Tensor<2> as ::firebrand::Batch>::len(&self.images);
-                ::firebrand::check_field("images", &self.images, num_samples)?;
-                ::firebrand::check_field("labels", &self.labels, num_samples)?;
-                <Tensor<1> as ::firebrand::Batch>::check(&self.weights)?;
+            fn check(&self) -> ::core::result::Result<(), ::firebrand::__core::Error> {
+                let num_samples = <Tensor<2> as ::firebrand::__core::Batch>::len(&self.images);
+                ::firebrand::__core::check_field::<Tensor<2> >("images", &self.images, num_samples)?;
+                ::firebrand::__core::check_field::<Tensor<1, Int> >("labels", &self.labels, num_samples)?;
+                <Tensor<1> as ::firebrand::__core::Batch>::check(&self.weights)?;
                 ::core::result::Result::Ok(())
             }
         }
@@ -83,7 +83,9 @@ fn the_first_field_that_is_per_sample_is_counted() {
     assert!(found.contains(&spaced(quote! {
         fn len(&self) -> usize { <Vec<String> as firebrand_core::Batch>::len(&self.1) }
     })));
-    assert!(found.contains(&spaced(quote!(check_field("2", &self.2, num_samples)?;))));
+    assert!(found.contains(&spaced(
+        quote!(check_field::<Tensor<2> >("2", &self.2, num_samples)?;)
+    )));
     assert!(!found.contains("firebrand ::"));
 }
 
@@ -99,12 +101,12 @@ fn type_parameters_are_bounded_where_a_field_mentions_them() {
     });
     assert!(
         found.contains(&spaced(quote! {
-            impl<A, T: Debug, const D: usize> ::firebrand::Batch for Both<A, T, D>
+            impl<A, T: Debug, const D: usize> ::firebrand::__core::Batch for Both<A, T, D>
             where
                 T: Display,
                 A: ::core::clone::Clone + ::core::marker::Send + 'static,
                 T: ::core::clone::Clone + ::core::marker::Send + 'static,
-                Nested<A>: ::firebrand::Batch
+                Nested<A>: ::firebrand::__core::Batch
         })),
         "{found}"
     );
@@ -113,7 +115,9 @@ fn type_parameters_are_bounded_where_a_field_mentions_them() {
 #[test]
 fn raw_identifiers_keep_their_name_in_messages() {
     let found = expanded(parse_quote! { struct Typed { r#type: Tensor<1> } });
-    assert!(found.contains(&spaced(quote!(check_field("type", &self.r#type, num_samples)?;))));
+    assert!(found.contains(&spaced(
+        quote!(check_field::<Tensor<1> >("type", &self.r#type, num_samples)?;)
+    )));
 }
 
 #[test]

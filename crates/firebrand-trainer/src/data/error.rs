@@ -116,7 +116,7 @@ pub enum DataError {
         samples: Vec<usize>,
         /// The field that disagrees.
         #[source]
-        source: Error,
+        source: Box<Error>,
     },
     /// A batch holds no sample.
     #[error(
@@ -186,7 +186,7 @@ pub enum DataError {
         loader: String,
         /// The two types.
         #[source]
-        source: Error,
+        source: Box<Error>,
     },
     /// There is no loader for what was asked.
     #[error("`{module}` has no loader for `{entry}`: implement `{method}`, or give one to `Data::{field}`")]

@@ -53,7 +53,9 @@ impl<I, C: Collate<I>> IndexedSource for Collated<I, C> {
             .collate
             .collate(items, device)
             .map_err(LoadFailure::Collate)?;
-        batch.check().map_err(LoadFailure::Fields)?;
+        batch
+            .check()
+            .map_err(|error| LoadFailure::Fields(Box::new(error)))?;
         Ok(AnyBatch::new(batch))
     }
 }
@@ -64,7 +66,7 @@ pub(crate) enum LoadFailure {
     Cancelled,
     Sample(usize, BoxError),
     Collate(BoxError),
-    Fields(Error),
+    Fields(Box<Error>),
 }
 
 /// Follows a batch while it is made: which sample is being read, and whether the batch is still wanted.

@@ -234,7 +234,7 @@ impl<B: Batch> Iterator for Batches<B> {
         Some(loaded.and_then(|loaded| {
             loaded.batch.downcast().map_err(|source| DataError::BatchType {
                 loader: self.name.clone(),
-                source,
+                source: Box::new(source),
             })
         }))
     }

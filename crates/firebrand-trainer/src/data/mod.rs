@@ -5,9 +5,11 @@
 
 mod collate;
 mod erased;
+mod erased_module;
 mod error;
 mod indexed;
 mod loader;
+mod loaders;
 mod module;
 mod plan;
 mod random;
@@ -18,9 +20,11 @@ mod workers;
 
 pub use collate::Collate;
 pub use erased::{AnyLoader, ErasedLoader, LoadedBatch, LoadedBatches};
+pub use erased_module::{AnyDataModule, ErasedDataModule};
 pub use error::DataError;
 pub use loader::{Batches, DataLoader};
-pub use module::{AnyDataModule, Data, DataModule, ErasedDataModule};
+pub use loaders::Data;
+pub use module::DataModule;
 pub use random::SampleRng;
 pub use request::{EpochMode, EpochRequest, Shard, ShardTail};
 pub use samples::{IntoSamples, OfDataset, OfSamples, OfVec, Samples};

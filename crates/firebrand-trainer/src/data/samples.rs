@@ -7,6 +7,9 @@ use firebrand_core::Result;
 
 use super::SampleRng;
 
+/// Reads the sample at an index.
+type GetSample<I> = dyn Fn(usize, &mut SampleRng) -> Result<I> + Send + Sync;
+
 /// The samples of a dataset, with what happens to each of them on the host before they become a batch.
 ///
 /// A Burn [`Dataset`] is enough where nothing happens: a loader takes it as it is.
@@ -23,7 +26,7 @@ use super::SampleRng;
 /// ```
 pub struct Samples<I> {
     len: usize,
-    get: Arc<dyn Fn(usize, &mut SampleRng) -> Result<I> + Send + Sync>,
+    get: Arc<GetSample<I>>,
 }
 
 impl<I: 'static> Samples<I> {

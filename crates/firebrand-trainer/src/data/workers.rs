@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::error::panic_message;
 use super::{DataError, LoadedBatch, LoadedBatches};
@@ -22,6 +22,7 @@ pub(crate) struct AheadBatches {
     cancelled: Arc<AtomicBool>,
     /// Disconnected as soon as no worker is left.
     alive: Receiver<()>,
+    patience: Duration,
 }
 
 struct Worker {
@@ -44,6 +45,7 @@ impl AheadBatches {
             turn: 0,
             cancelled,
             alive,
+            patience: PATIENCE,
         };
         let mut failure = None;
         for (worker, share) in shares.into_iter().enumerate() {
@@ -51,7 +53,8 @@ impl AheadBatches {
             let sign_of_life = sign_of_life.clone();
             let cancelled = Arc::clone(&ahead.cancelled);
             let thread = Builder::new()
-                .name(format!("{loader}-{worker}"))
+                // A name with a zero byte would make the standard library panic.
+                .name(format!("{}-{worker}", loader.replace('\0', "")))
                 .spawn(move || work(share, &sender, &cancelled, sign_of_life));
             match thread {
                 Ok(thread) => ahead.workers.push(Worker { batches, thread }),
@@ -70,31 +73,35 @@ impl AheadBatches {
         failure.map_or(Ok(ahead), Err)
     }
 
-    /// Ends the workers, and says how the one whose turn it was ended.
-    fn end(&mut self) -> Option<DataError> {
+    /// Ends the workers that are left.
+    fn end(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
         // Without receivers, workers that wait for room go on and end.
         let threads: Vec<JoinHandle<()>> = self.workers.drain(..).map(|worker| worker.thread).collect();
-        if self.alive.recv_timeout(PATIENCE) == Err(crossbeam_channel::RecvTimeoutError::Timeout) {
+        if self.alive.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(
                 "a worker of the {} loader still reads a sample; it ends when the dataset returns",
                 self.loader
             );
-            return None;
+            return;
         }
-        let mut death = None;
-        for (worker, thread) in threads.into_iter().enumerate() {
-            if let Err(panic) = thread.join()
-                && worker == self.turn
-            {
-                death = Some(DataError::WorkerDied {
-                    loader: self.loader.clone(),
-                    worker,
-                    message: panic_message(panic.as_ref()),
-                });
-            }
+        for thread in threads {
+            // What a worker that nobody waits for says in a panic does not matter any more.
+            let _ = thread.join();
         }
-        death
+    }
+
+    /// How the worker ended that has no more batches: through with its share, and so is the epoch, since shares take turns,
+    /// or with a panic that is not one of the user's code, which is caught before.
+    fn last_words(&mut self) -> Option<DataError> {
+        let worker = self.turn;
+        let panic = self.workers.swap_remove(worker).thread.join().err();
+        self.end();
+        panic.map(|panic| DataError::WorkerDied {
+            loader: self.loader.clone(),
+            worker,
+            message: panic_message(panic.as_ref()),
+        })
     }
 }
 
@@ -126,8 +133,7 @@ impl Iterator for AheadBatches {
                 self.end();
                 Some(Err(error))
             }
-            // The worker is through with its share, and so is the epoch, since shares take turns.
-            Err(_) => self.end().map(Err),
+            Err(_) => self.last_words().map(Err),
         }
     }
 }
@@ -135,5 +141,87 @@ impl Iterator for AheadBatches {
 impl Drop for AheadBatches {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use firebrand_core::AnyBatch;
+
+    use super::*;
+
+    fn loaded(sample: usize) -> Result<LoadedBatch, DataError> {
+        Ok(LoadedBatch {
+            batch: AnyBatch::new(vec![sample]),
+            num_samples: 1,
+            consumed: sample as u64 + 1,
+            samples: vec![sample],
+        })
+    }
+
+    fn start(shares: Vec<LoadedBatches>) -> AheadBatches {
+        AheadBatches::start("train", shares, 1, Arc::new(AtomicBool::new(false))).unwrap()
+    }
+
+    #[test]
+    fn shares_take_turns_and_may_differ_by_one() {
+        let shares: Vec<LoadedBatches> = vec![
+            Box::new([0, 2, 4].into_iter().map(loaded)),
+            Box::new([1, 3].into_iter().map(loaded)),
+        ];
+        let samples: Vec<usize> = start(shares).map(|batch| batch.unwrap().samples[0]).collect();
+        assert_eq!(samples, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_worker_that_dies_is_an_error_and_not_the_end_of_the_epoch() {
+        let dying = (0..3).map(|sample| {
+            assert_ne!(sample, 1, "out of luck");
+            loaded(sample)
+        });
+        let mut batches = start(vec![Box::new(dying)]);
+        assert!(batches.next().unwrap().is_ok());
+        let error = batches.next().unwrap().unwrap_err().to_string();
+        assert!(
+            error.starts_with("worker 0 of the train loader died: "),
+            "{error}"
+        );
+        assert!(error.contains("out of luck"), "{error}");
+        assert!(batches.next().is_none());
+    }
+
+    #[test]
+    fn a_dead_worker_is_told_from_the_end_while_another_is_stuck() {
+        let (never, blocked) = bounded::<()>(0);
+        let stuck = (0..1).map(move |sample| {
+            let _ = blocked.recv();
+            loaded(sample)
+        });
+        let dying = (0..1).map(|_| panic!("out of luck"));
+        let mut batches = start(vec![Box::new(dying), Box::new(stuck)]);
+        batches.patience = Duration::from_millis(20);
+        assert!(matches!(
+            batches.next(),
+            Some(Err(DataError::WorkerDied { worker: 0, .. }))
+        ));
+        assert!(batches.next().is_none());
+        drop(never);
+    }
+
+    #[test]
+    fn a_worker_that_is_stuck_does_not_hold_up_the_end() {
+        let (never, blocked) = bounded::<()>(0);
+        let stuck = (0..1).map(move |sample| {
+            let _ = blocked.recv();
+            loaded(sample)
+        });
+        let mut batches = start(vec![Box::new(stuck)]);
+        batches.patience = Duration::from_millis(20);
+        let begin = Instant::now();
+        drop(batches);
+        assert!(begin.elapsed() < Duration::from_secs(2));
+        drop(never);
     }
 }

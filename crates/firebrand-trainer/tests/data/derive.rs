@@ -110,3 +110,28 @@ fn tuples_and_generics_are_batches() {
         Err(Error::BatchLength { field: "2", .. })
     ));
 }
+
+macro_rules! batch_of {
+    ($name:ident { $($field:ident: $ty:ty),+ }) => {
+        #[derive(Batch, Clone)]
+        #[batch(crate = "firebrand_core")]
+        struct $name {
+            $($field: $ty,)+
+        }
+    };
+}
+
+batch_of!(Generated { first: Vec<u8>, second: Vec<u16> });
+
+#[test]
+fn a_struct_that_a_macro_wrote_is_a_batch() {
+    let batch = Generated {
+        first: vec![1, 2],
+        second: vec![3],
+    };
+    assert_eq!(batch.slice(0..1).second.len(), 1);
+    assert!(matches!(
+        batch.check(),
+        Err(Error::BatchLength { field: "second", .. })
+    ));
+}
