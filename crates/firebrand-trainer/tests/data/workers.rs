@@ -120,7 +120,7 @@ fn workers_read_at_the_same_time() {
         samples[sample] = true;
         changed.notify_all();
         let patience = Duration::from_secs(30);
-        let (_, waited) = changed
+        let (_samples, waited) = changed
             .wait_timeout_while(samples, patience, |samples| !samples[sample ^ 1])
             .unwrap();
         if waited.timed_out() {
