@@ -4,7 +4,8 @@ use std::time::Duration;
 use firebrand_strategy::{GradientClip, NonFinite, Precision};
 
 use crate::callbacks::Callback;
-use crate::config::{Accelerator, Limit, ResumeFrom, TrainerConfig, ValCheckInterval};
+use crate::checkpoint::Resume;
+use crate::config::{Accelerator, Limit, TrainerConfig, ValCheckInterval};
 use crate::loggers::Logger;
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
@@ -18,6 +19,7 @@ pub struct TrainerBuilder {
     callbacks: Vec<Box<dyn Callback>>,
     loggers: Option<Vec<Box<dyn Logger>>>,
     profiler: Option<Profiler>,
+    hyper_parameters: Option<Result<toml::Table, String>>,
 }
 
 impl TrainerBuilder {
@@ -93,7 +95,7 @@ impl TrainerBuilder {
         self
     }
 
-    /// Train and validate on the first training batches only, the same in every epoch and unshuffled.
+    /// Train on the first training batches only, the same in every epoch and unshuffled, and validate on as many.
     pub fn overfit_batches(mut self, limit: impl Into<Limit>) -> Self {
         self.config.overfit_batches = Some(limit.into());
         self
@@ -172,7 +174,7 @@ impl TrainerBuilder {
     }
 
     /// From where the run goes on.
-    pub fn resume(mut self, from: impl Into<ResumeFrom>) -> Self {
+    pub fn resume(mut self, from: impl Into<Resume>) -> Self {
         self.config.resume = Some(from.into());
         self
     }
@@ -213,6 +215,12 @@ impl TrainerBuilder {
         self
     }
 
+    /// The module's own hyper-parameters, which are written beside the metrics: anything that serialises to named fields.
+    pub fn hyper_parameters(mut self, parameters: &impl serde::Serialize) -> Self {
+        self.hyper_parameters = Some(toml::Table::try_from(parameters).map_err(|error| error.to_string()));
+        self
+    }
+
     /// Measures where the time goes.
     pub fn profiler(mut self, profiler: Profiler) -> Self {
         self.profiler = Some(profiler);
@@ -226,6 +234,9 @@ impl TrainerBuilder {
     /// [`Error::Option`] or [`Error::Contradiction`] for the first option that cannot be.
     pub fn build(self) -> Result<Trainer, Error> {
         self.config.check()?;
-        Trainer::new(self.config, self.callbacks, self.loggers, self.profiler)
+        let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
+            Error::Contradiction(format!("hyper_parameters cannot be written down: {reason}; give a struct or a map"))
+        })?;
+        Trainer::new(self.config, self.callbacks, self.loggers, self.profiler, hyper_parameters.unwrap_or_default())
     }
 }

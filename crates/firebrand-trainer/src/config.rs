@@ -8,6 +8,7 @@ use firebrand_strategy::{GradientClip, NonFinite, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::checkpoint::Resume;
 use crate::progress::ProgressMode;
 
 /// Which device computes.
@@ -160,53 +161,15 @@ pub fn format_duration(time: Duration) -> String {
     format!("{days:02}:{hours:02}:{minutes:02}:{:02}", seconds % 60)
 }
 
-/// From where a run goes on, or from where weights are taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResumeFrom {
-    /// The newest valid checkpoint of the newest run, or a fresh start if there is none.
-    Auto,
-    /// The last checkpoint of the newest run.
-    Last,
-    /// The best checkpoint of the newest run.
-    Best,
-    /// A checkpoint, or a run directory with checkpoints.
-    Path(PathBuf),
-}
-
-impl From<&str> for ResumeFrom {
-    fn from(text: &str) -> Self {
-        match text {
-            "auto" => Self::Auto,
-            "last" => Self::Last,
-            "best" => Self::Best,
-            path => Self::Path(path.into()),
-        }
-    }
-}
-
-impl fmt::Display for ResumeFrom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Serialize for ValCheckInterval {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Last => f.write_str("last"),
-            Self::Best => f.write_str("best"),
-            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Fraction(share) => serializer.serialize_f64(*share),
+            Self::Batches(batches) => serializer.serialize_u64(*batches),
+            Self::Time(time) => serializer.serialize_str(&format_duration(*time)),
         }
     }
 }
-
-/// Reads and writes a value through its `Display` and `FromStr`, for configuration files.
-macro_rules! serde_as_text {
-    ($($type:ty),+) => {
-        $(impl Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        })+
-    };
-}
-
-serde_as_text!(ValCheckInterval, ResumeFrom);
 
 impl<'de> Deserialize<'de> for ValCheckInterval {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -225,9 +188,21 @@ impl<'de> Deserialize<'de> for ValCheckInterval {
     }
 }
 
-impl<'de> Deserialize<'de> for ResumeFrom {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self::from(text.as_str()))
+/// The place from which a run goes on, as the text that the command line takes.
+mod resume_text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::checkpoint::Resume;
+
+    pub(super) fn serialize<S: Serializer>(resume: &Option<Resume>, serializer: S) -> Result<S::Ok, S::Error> {
+        match resume {
+            Some(resume) => serializer.collect_str(resume),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Resume>, D::Error> {
+        Ok(Option::<String>::deserialize(deserializer)?.map(|text| Resume::from(text.as_str())))
     }
 }
 
@@ -259,7 +234,7 @@ pub struct TrainerConfig {
     pub limit_test_batches: Limit,
     /// How much of the prediction data is used; default all.
     pub limit_predict_batches: Limit,
-    /// Train and validate on these first training batches, the same in every epoch and unshuffled.
+    /// Train on the first training batches only, the same in every epoch and unshuffled, and validate on as many.
     pub overfit_batches: Option<Limit>,
     /// Run this many batches of everything, once, without loggers and checkpoints.
     pub fast_dev_run: Option<u64>,
@@ -286,7 +261,8 @@ pub struct TrainerConfig {
     /// The name of the experiment below it; default the program's.
     pub name: String,
     /// From where the run goes on; default nowhere.
-    pub resume: Option<ResumeFrom>,
+    #[serde(with = "resume_text", skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
     /// How progress is shown; default bars on a terminal and lines elsewhere.
     pub progress: ProgressMode,
     /// Whether checkpoints are written; default yes: the last, if no `ModelCheckpoint` says otherwise.
@@ -425,7 +401,7 @@ mod tests {
         let config = TrainerConfig {
             val_check_interval: ValCheckInterval::Time(Duration::from_secs(90)),
             gradient_clip: Some(GradientClip::Norm(1.0)),
-            resume: Some(ResumeFrom::Best),
+            resume: Some(Resume::Best),
             limit_val_batches: Limit::Batches(3),
             ..TrainerConfig::default()
         };

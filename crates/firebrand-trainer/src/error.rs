@@ -76,22 +76,13 @@ pub enum Error {
         #[source]
         source: BoxError,
     },
-    /// A data module failed or lacks what was asked of it.
-    #[error("{what}")]
-    DataModule {
-        /// What was asked of it.
-        what: String,
-        /// What the user's code returned.
-        #[source]
-        source: BoxError,
-    },
-    /// There is no data for an entry point.
-    #[error("`{entry}` needs a {loader} loader, and the data has none")]
-    MissingLoader {
-        /// The entry point.
-        entry: &'static str,
-        /// The kind of loader.
-        loader: &'static str,
+    /// There is no checkpoint to go on from.
+    #[error("there is no checkpoint '{from}' to take: no run under {} has one; name a checkpoint's path, or use 'auto' to start afresh when there is none", searched.display())]
+    NothingToResume {
+        /// What was asked for.
+        from: String,
+        /// Where runs were looked for.
+        searched: PathBuf,
     },
     /// A prediction is not one row per sample.
     #[error(

@@ -117,7 +117,7 @@ pub struct CheckpointRequest {
 ///
 /// Callbacks are called in the order in which they were added, those that save checkpoints last. An error that one returns
 /// stops the run and names it.
-pub trait Callback: Send {
+pub trait Callback: std::any::Any + Send {
     /// The name under which its state is saved; two callbacks of a trainer must not share one.
     fn name(&self) -> String;
 

@@ -19,16 +19,34 @@ pub enum Resume {
     Path(PathBuf),
 }
 
-impl FromStr for Resume {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(match text {
+impl From<&str> for Resume {
+    fn from(text: &str) -> Self {
+        match text {
             "auto" => Self::Auto,
             "last" => Self::Last,
             "best" => Self::Best,
             path => Self::Path(path.into()),
-        })
+        }
+    }
+}
+
+impl From<&std::path::Path> for Resume {
+    fn from(path: &std::path::Path) -> Self {
+        Self::Path(path.to_owned())
+    }
+}
+
+impl From<PathBuf> for Resume {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
+    }
+}
+
+impl FromStr for Resume {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text.into())
     }
 }
 

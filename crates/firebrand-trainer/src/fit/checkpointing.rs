@@ -71,9 +71,8 @@ impl FitLoop<'_> {
                 self.submitted_last = Some(path.clone());
             }
             if wanted.best {
-                self.submitted_best = Some(path.clone());
+                self.submitted_best = Some(path);
             }
-            self.submitted.push_back(path);
             let outcomes = writer.submit(save);
             self.take_outcomes(outcomes);
         }
@@ -97,9 +96,10 @@ impl FitLoop<'_> {
 
     /// Tells the callbacks what became of their checkpoints. A failure stops nothing.
     fn take_outcomes(&mut self, outcomes: Vec<SaveOutcome>) {
+        let Some(run) = &self.parts.run else { return };
         for outcome in outcomes {
-            let Some(path) = self.submitted.pop_front() else { break };
-            match outcome {
+            let path = run.checkpoints().join(&outcome.name);
+            match outcome.result {
                 Ok(_) => {
                     if self.submitted_last.as_ref() == Some(&path) {
                         self.last = Some(path.clone());

@@ -1,6 +1,6 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use burn::tensor::Device;
 use firebrand_core::{BoxError, ErasedModule, FitInfo, Stage, StepContext, StepInfo};
@@ -69,7 +69,6 @@ pub(crate) struct FitLoop<'a> {
     pub(super) last_validation: Instant,
     pub(super) stop: Option<String>,
     pub(super) requests: Vec<CheckpointRequest>,
-    pub(super) submitted: VecDeque<PathBuf>,
     pub(super) submitted_last: Option<PathBuf>,
     pub(super) submitted_best: Option<PathBuf>,
     pub(super) saved_at: Option<u64>,
@@ -140,7 +139,6 @@ impl<'a> FitLoop<'a> {
             last_validation: now,
             stop: None,
             requests: Vec::new(),
-            submitted: VecDeque::new(),
             submitted_last: None,
             submitted_best: None,
             saved_at: None,

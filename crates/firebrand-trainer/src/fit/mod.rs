@@ -20,4 +20,4 @@ pub(crate) use fit_loop::{FitLoop, FitParts};
 pub(crate) use predict::predict;
 pub use predict::Predictions;
 pub use report::{Evaluated, FitReport, Fitted};
-pub(crate) use restore::{assign_weights, check_weights};
+pub(crate) use restore::{assign_weights, check_weights, tensors_of};

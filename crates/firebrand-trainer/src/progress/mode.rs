@@ -1,7 +1,8 @@
 use std::io::{IsTerminal, stderr};
 
 /// How the progress of a run is shown, on standard error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ProgressMode {
     /// Bars on a capable terminal, else lines: where standard error is no terminal, `TERM` is `dumb`, or `CI` is set.
