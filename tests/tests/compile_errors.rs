@@ -19,7 +19,7 @@ struct Mistake {
     says: &'static [&'static str],
 }
 
-const MISTAKES: [Mistake; 4] = [
+const MISTAKES: [Mistake; 5] = [
     Mistake {
         file: "missing_impl",
         code: "E0277",
@@ -44,6 +44,15 @@ const MISTAKES: [Mistake; 4] = [
         says: &[
             "`ModuleOptimizer` is not the configuration of an optimizer",
             "such as `AdamWConfig::new()` (not `AdamWConfig::new().init()`)",
+        ],
+    },
+    Mistake {
+        file: "loader_as_data",
+        code: "E0277",
+        says: &[
+            "DataLoader<burn::Tensor<2>>` is not a data module",
+            "the trainer cannot get data from it",
+            "wrap loaders in `Data::new().train(loader)`, or implement `DataModule`",
         ],
     },
     Mistake {
