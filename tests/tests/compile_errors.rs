@@ -5,6 +5,11 @@
 //! workspace, as `cargo test --workspace` does: a test that was built with `-p` may find Burn not yet compiled with the
 //! features of the workspace, and takes minutes then.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helper functions"
+)]
+
 use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
