@@ -14,6 +14,15 @@ pub enum GradientClip {
     Value(f64),
 }
 
+impl GradientClip {
+    /// Whether the limit can be kept to.
+    pub(crate) fn is_valid(self) -> bool {
+        match self {
+            Self::Norm(limit) | Self::Value(limit) => limit > 0.0,
+        }
+    }
+}
+
 /// What one pass over the gradients of an update finds.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {

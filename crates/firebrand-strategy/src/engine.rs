@@ -3,15 +3,15 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use firebrand_core::{
-    AnyBatch, AnyTensor, BoxError, ErasedModule, ManualEngine, OptimizerSetup, ParamInfo, ParamMapper,
-    ParamTable, PathPattern, StepContext, StepInfo,
+    AnyBatch, AnyTensor, BoxError, ErasedModule, LogEntry, ManualEngine, OptimizerSetup, ParamInfo,
+    ParamMapper, ParamTable, PathPattern, StepContext, StepInfo,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::clip::{scale_and_clip, survey};
 use crate::{
-    Error, Gradient, GradientClip, GradientExchange, GradientSink, LearningRate, Optimizers, PrepareOptions,
-    parameter_use, prepare_parameters,
+    Error, Gradient, GradientClip, GradientExchange, GradientSink, LearningRate, Optimizers, Precision,
+    PrepareOptions, parameter_use, prepare_parameters,
 };
 
 /// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
@@ -77,8 +77,11 @@ struct SavedScalars {
 #[derive(Default)]
 struct Group {
     weight: f64,
+    /// Without those of weight zero: the mean over no items is not a number.
     losses: Vec<(Tensor<1>, StepInfo)>,
     info: Option<StepInfo>,
+    /// Whether the steps gave weights.
+    weighted: Option<bool>,
 }
 
 /// Does optimizer steps: forward and backward of micro-batches, reduce, check, clip, update, schedule.
@@ -88,7 +91,7 @@ pub struct Engine {
     optimizers: Optimizers,
     exchange: Box<dyn GradientExchange>,
     options: EngineOptions,
-    compute: FloatDType,
+    precision: Precision,
     device: Device,
     loss_reference: Option<f64>,
     groups: Vec<Group>,
@@ -99,7 +102,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// What is wrong with the module's parameters or its optimizers.
+    /// What is wrong with the module's parameters, its optimizers or the options. Every parameter that is not frozen must have
+    /// an optimizer: one that was forgotten would stay as it was drawn.
     pub fn new(
         module: &mut dyn ErasedModule,
         setup: &OptimizerSetup,
@@ -107,9 +111,13 @@ impl Engine {
         options: EngineOptions,
         exchange: Box<dyn GradientExchange>,
     ) -> Result<Self, Error> {
+        if let Some(clip) = options.clip.filter(|clip| !clip.is_valid()) {
+            return Err(Error::Clip { clip });
+        }
         let table = ParamTable::take_over(module)?;
         let optimizers = Optimizers::new(setup, &table)?;
         let trained = prepare_parameters(module, &table, prepare, &|_| true)?;
+        optimizers.check_all_claimed(&table, &trained)?;
         let groups = (0..optimizers.len()).map(|_| Group::default()).collect();
         Ok(Self {
             table,
@@ -117,7 +125,7 @@ impl Engine {
             optimizers,
             exchange,
             options,
-            compute: prepare.precision.compute(),
+            precision: prepare.precision,
             device: prepare.device.clone(),
             loss_reference: None,
             groups,
@@ -136,7 +144,7 @@ impl Engine {
 
     /// The dtype in which steps compute.
     pub fn compute_dtype(&self) -> FloatDType {
-        self.compute
+        self.precision.compute()
     }
 
     /// The training device, with autodiff.
@@ -154,13 +162,30 @@ impl Engine {
         self.optimizers.learning_rates()
     }
 
-    /// Stops or resumes the training of the parameters that match, keeping their optimizer state.
+    /// Stops or resumes the training of the parameters that match, keeping their optimizer state. Parameters that the module
+    /// froze itself can be trained too.
     ///
     /// # Errors
     ///
-    /// If no parameter matches.
+    /// If no parameter matches, or one has no optimizer.
     pub fn set_trained(&mut self, paths: &PathPattern, trained: bool) -> Result<(), Error> {
-        for index in self.table.matching(paths)? {
+        let indices = self.table.matching(paths)?;
+        let unclaimed = indices
+            .iter()
+            .filter_map(|index| self.table.get(*index).map(|entry| (*index, entry)));
+        if let Some((_, entry)) = unclaimed.into_iter().find(|(index, entry)| {
+            trained
+                && self
+                    .optimizers
+                    .optimizer_of(entry.tied_to.unwrap_or(*index))
+                    .is_none()
+        }) {
+            return Err(Error::optimizer(format!(
+                "'{}' is to be trained and has no optimizer; add it to the `parameters` of one",
+                entry.path
+            )));
+        }
+        for index in indices {
             if let Some(flag) = self.trained.get_mut(index) {
                 *flag = trained;
             }
@@ -184,30 +209,13 @@ impl Engine {
     ) -> Result<MicroBatch, Error> {
         let optimizer = step.optimizer_index();
         let twin = self.used(module, (self.optimizers.len() > 1).then_some(optimizer));
-        let loss = twin.training_step(batch, step).map_err(|source| Error::Step {
-            step: "training_step",
-            epoch: step.epoch(),
-            batch_index: step.batch_index(),
-            global_step: step.global_step(),
-            source,
-        })?;
+        let loss = twin
+            .training_step(batch, step)
+            .map_err(|source| step_error("training_step", step, source))?;
         let plain = check_loss(&loss)?;
-        let weight = step.given_loss_weight().unwrap_or(1.0);
-        let scale = match step.given_loss_weight() {
-            None => 1.0,
-            Some(count) if !(count.is_finite() && count >= 0.0) => {
-                return Err(Error::Step {
-                    step: "training_step",
-                    epoch: step.epoch(),
-                    batch_index: step.batch_index(),
-                    global_step: step.global_step(),
-                    source: format!("loss_weight({count}) must be a finite count of at least 0").into(),
-                });
-            }
-            Some(count) => count / self.reference(count),
-        };
+        let scale = self.loss_scale(step)?;
         if scale > 0.0 {
-            self.exchange.begin_backward(last);
+            self.exchange.begin_backward(optimizer, last);
             let loss = if scale == 1.0 {
                 loss
             } else {
@@ -218,10 +226,36 @@ impl Engine {
         drop(twin);
         if let Some(group) = self.groups.get_mut(optimizer) {
             group.weight += scale;
-            group.losses.push((plain.clone(), step.info().clone()));
+            if scale > 0.0 {
+                group.losses.push((plain.clone(), step.info().clone()));
+            }
             group.info = Some(step.info().clone());
         }
-        Ok(MicroBatch { loss: plain, weight })
+        Ok(MicroBatch {
+            loss: plain,
+            weight: step.given_loss_weight().unwrap_or(1.0),
+        })
+    }
+
+    /// What the loss of a micro-batch is multiplied by before its backward pass.
+    fn loss_scale(&mut self, step: &StepContext) -> Result<f64, Error> {
+        let count = step.given_loss_weight();
+        let error = |text: String| step_error("training_step", step, text.into());
+        if let Some(count) = count.filter(|count| !(count.is_finite() && *count >= 0.0)) {
+            return Err(error(format!(
+                "loss_weight({count}) must be a finite count of at least 0"
+            )));
+        }
+        if let Some(group) = self.groups.get_mut(step.optimizer_index()) {
+            // A count and a whole micro-batch cannot be put in proportion.
+            if *group.weighted.get_or_insert(count.is_some()) != count.is_some() {
+                return Err(error(
+                    "loss_weight was called for some micro-batches of this update and not for others; call it for each"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(count.map_or(1.0, |count| count / self.reference(count)))
     }
 
     /// The count to which loss weights are put in proportion, so that a 16-bit loss does not overflow: a power of two, so that
@@ -242,7 +276,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// A value that is not finite, unless such updates are to be skipped; what the exchange or `before` returned.
+    /// A value that is not finite, unless such updates are to be skipped; a loss that reached no parameter; what the exchange or
+    /// `before` returned. The gradients are gone then, and nothing has been updated.
     pub fn update(
         &mut self,
         module: &mut dyn ErasedModule,
@@ -254,7 +289,10 @@ impl Engine {
             .get_mut(optimizer)
             .map(std::mem::take)
             .unwrap_or_default();
-        let (gradients, weight) = self.exchange.finish(group.weight)?;
+        let (gradients, weight) = self.exchange.finish(optimizer, group.weight)?;
+        if gradients.is_empty() && weight > 0.0 {
+            return Err(Error::NoGradient);
+        }
         let outcome = self.apply(module, group, gradients, weight, before)?;
         if matches!(outcome, Update::Stepped { .. }) {
             self.optimizers.advance_step(|number| number == optimizer);
@@ -323,15 +361,11 @@ impl Engine {
     }
 
     /// Forgets the gradients of unfinished groups, such as those of an epoch that was cut short.
-    ///
-    /// # Errors
-    ///
-    /// What the exchange returned.
-    pub fn discard(&mut self) -> Result<(), Error> {
-        for group in &mut self.groups {
+    pub fn discard(&mut self) {
+        for (optimizer, group) in self.groups.iter_mut().enumerate() {
             *group = Group::default();
+            self.exchange.discard(optimizer);
         }
-        self.exchange.finish(0.0).map(drop)
     }
 
     /// Advances the schedules at the end of an epoch; a plateau looks at the metrics that were logged.
@@ -365,11 +399,11 @@ impl Engine {
         }
     }
 
-    /// Takes a state over, wholly or not at all.
+    /// Takes a state over, wholly or not at all. Gradients of unfinished groups are forgotten.
     ///
     /// # Errors
     ///
-    /// If the state is of other optimizers or damaged.
+    /// If the state is of other parameters, optimizers or schedules, or damaged.
     pub fn load_state(&mut self, state: EngineState) -> Result<(), Error> {
         let saved: SavedScalars =
             serde_json::from_value(state.scalars).map_err(|error| firebrand_core::Error::State {
@@ -377,15 +411,20 @@ impl Engine {
                 reason: error.to_string(),
             })?;
         let inner = self.device.clone().without_autodiff();
-        self.optimizers
-            .load_state(state.tensors, &saved.optimizers, &inner)?;
+        self.optimizers.load_state(
+            state.tensors,
+            &saved.optimizers,
+            &self.table,
+            &inner,
+            self.precision.master(),
+        )?;
+        self.discard();
         self.loss_reference = saved.loss_reference_bits.map(f64::from_bits);
         for (index, entry) in self.table.entries().iter().enumerate() {
-            if let Some(flag) = self
-                .trained
-                .get_mut(index)
-                .filter(|_| self.optimizers.optimizer_of(index).is_some())
-            {
+            if let Some(flag) = self.trained.get_mut(index).filter(|_| {
+                let canonical = entry.tied_to.unwrap_or(index);
+                self.optimizers.optimizer_of(canonical).is_some()
+            }) {
                 *flag = !saved.frozen.contains(&entry.path);
             }
         }
@@ -398,8 +437,8 @@ impl Engine {
         Manual {
             engine: self,
             info: step.info().clone(),
-            group: Group::default(),
-            kept: BTreeMap::new(),
+            losses: Vec::new(),
+            logs: Vec::new(),
             updated: vec![false; optimizers],
         }
     }
@@ -410,8 +449,22 @@ impl Engine {
         module.mapped_clone(&mut UseParameters {
             engine: self,
             optimizer,
-            sink: self.exchange.sink(),
+            compute: self.precision.compute(),
+            sinks: (0..self.optimizers.len())
+                .map(|optimizer| self.exchange.sink(optimizer))
+                .collect(),
         })
+    }
+}
+
+/// What a user's method returned, with where it happened.
+fn step_error(method: &'static str, step: &StepContext, source: BoxError) -> Error {
+    Error::Step {
+        step: method,
+        epoch: step.epoch(),
+        batch_index: step.batch_index(),
+        global_step: step.global_step(),
+        source,
     }
 }
 
@@ -430,12 +483,13 @@ fn check_loss(loss: &Tensor<1>) -> Result<Tensor<1>, Error> {
 struct UseParameters<'a> {
     engine: &'a Engine,
     optimizer: Option<usize>,
-    sink: Arc<dyn GradientSink>,
+    compute: FloatDType,
+    sinks: Vec<Arc<dyn GradientSink>>,
 }
 
 impl UseParameters<'_> {
-    /// The index under which the gradient of a parameter is kept, if it is trained now.
-    fn target(&self, info: &ParamInfo<'_>) -> Option<usize> {
+    /// The index under which the gradient of a parameter is kept and the sink it goes to, if it is trained now.
+    fn target(&self, info: &ParamInfo<'_>) -> Option<(usize, &Arc<dyn GradientSink>)> {
         let index = self
             .engine
             .table
@@ -443,9 +497,10 @@ impl UseParameters<'_> {
             .filter(|index| self.engine.is_trained(*index))?;
         let index = self.engine.table.get(index)?.tied_to.unwrap_or(index);
         let owner = self.engine.optimizers.optimizer_of(index)?;
-        self.optimizer
-            .is_none_or(|optimizer| optimizer == owner)
-            .then_some(index)
+        if self.optimizer.is_some_and(|optimizer| optimizer != owner) {
+            return None;
+        }
+        Some((index, self.sinks.get(owner)?))
     }
 }
 
@@ -461,26 +516,29 @@ impl ParamMapper for UseParameters<'_> {
     }
 
     fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
-        match self.target(info) {
-            Some(index) => parameter_use(value, self.engine.compute, index, Arc::clone(&self.sink)),
-            None if requires_grad => {
-                let device = value.device();
-                value
-                    .inner()
-                    .cast(self.engine.compute)
-                    .on_autodiff(&device, false)
-            }
-            None => value.cast(self.engine.compute),
+        let target = self.target(info);
+        let value = if requires_grad == target.is_some() {
+            value
+        } else {
+            // Whether it is trained is the engine's to say; the module's own flag is only where that began.
+            let device = value.device();
+            value.inner().on_autodiff(&device, target.is_some())
+        };
+        match target {
+            Some((index, sink)) => parameter_use(value, self.compute, index, Arc::clone(sink)),
+            None => value.cast(self.compute),
         }
     }
 }
 
 /// One manual training step: what [`firebrand_core::ManualOptimization`] drives.
+///
+/// Gradients that no step has used stay with the engine, so that they may be accumulated over several training steps.
 pub struct Manual<'a> {
     engine: &'a mut Engine,
     info: StepInfo,
-    group: Group,
-    kept: BTreeMap<usize, AnyTensor>,
+    losses: Vec<(Tensor<1>, StepInfo)>,
+    logs: Vec<LogEntry>,
     updated: Vec<bool>,
 }
 
@@ -488,6 +546,11 @@ impl Manual<'_> {
     /// Which optimizers made an update.
     pub fn updated(&self) -> &[bool] {
         &self.updated
+    }
+
+    /// Takes what `on_before_optimizer_step` logged.
+    pub fn take_logs(&mut self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.logs)
     }
 }
 
@@ -498,18 +561,11 @@ impl ManualEngine for Manual<'_> {
 
     fn backward(&mut self, loss: Tensor<1>) -> Result<(), BoxError> {
         let plain = check_loss(&loss)?;
-        self.engine.exchange.begin_backward(true);
-        drop(loss.backward());
-        self.group.losses.push((plain, self.info.clone()));
-        self.group.info = Some(self.info.clone());
-        let (gradients, _) = self.engine.exchange.finish(1.0)?;
-        for gradient in gradients {
-            let sum = match self.kept.remove(&gradient.parameter) {
-                Some(sum) => sum.add(gradient.value),
-                None => gradient.value,
-            };
-            self.kept.insert(gradient.parameter, sum);
+        for optimizer in 0..self.engine.optimizers.len() {
+            self.engine.exchange.begin_backward(optimizer, false);
         }
+        drop(loss.backward());
+        self.losses.push((plain, self.info.clone()));
         Ok(())
     }
 
@@ -521,11 +577,11 @@ impl ManualEngine for Manual<'_> {
                 names.join(", ")
             ))
         })?;
-        let gradients: Vec<Gradient> = std::mem::take(&mut self.kept)
-            .into_iter()
-            .filter(|(parameter, _)| self.engine.optimizers.optimizer_of(*parameter) == Some(number))
-            .map(|(parameter, value)| Gradient { parameter, value })
-            .collect();
+        for other in (0..self.engine.optimizers.len()).filter(|other| *other != number) {
+            self.engine.exchange.discard(other);
+        }
+        let losses = std::mem::take(&mut self.losses);
+        let (gradients, weight) = self.engine.exchange.finish(number, 1.0)?;
         if gradients.is_empty() {
             return Err(Error::optimizer(format!(
                 "step(\"{optimizer}\") found no gradient for its parameters; call `backward` with a loss that depends on \
@@ -533,23 +589,21 @@ impl ManualEngine for Manual<'_> {
             ))
             .into());
         }
-        let group = std::mem::take(&mut self.group);
-        let mut before = |module: &mut dyn ErasedModule| {
-            let mut step = StepContext::new(StepInfo {
-                optimizer_index: number,
-                ..self.info.clone()
-            });
-            module
-                .on_before_optimizer_step(&mut step)
-                .map_err(|source| Error::Step {
-                    step: "on_before_optimizer_step",
-                    epoch: step.epoch(),
-                    batch_index: step.batch_index(),
-                    global_step: step.global_step(),
-                    source,
-                })
+        let group = Group {
+            losses,
+            info: Some(self.info.clone()),
+            ..Group::default()
         };
-        let outcome = self.engine.apply(module, group, gradients, 1.0, &mut before)?;
+        let mut step = StepContext::new(StepInfo {
+            optimizer_index: number,
+            ..self.info.clone()
+        });
+        let mut before = |module: &mut dyn ErasedModule| {
+            let outcome = module.on_before_optimizer_step(&mut step);
+            outcome.map_err(|source| step_error("on_before_optimizer_step", &step, source))
+        };
+        let outcome = self.engine.apply(module, group, gradients, weight, &mut before)?;
+        self.logs.extend(step.take_logs());
         if matches!(outcome, Update::Stepped { .. }) {
             self.engine.optimizers.advance_step(|other| other == number);
             self.updated[number] = true;

@@ -65,6 +65,8 @@ macro_rules! with_rank {
     };
 }
 
+pub(crate) use with_rank;
+
 /// Runs a body with the tensor in its own rank and kind.
 macro_rules! with_kind {
     ($bridge:expr, $tensor:ident => $body:expr) => {{

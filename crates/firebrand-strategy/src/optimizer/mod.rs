@@ -8,7 +8,7 @@ use std::sync::Arc;
 use burn::optim::{DynOptimizer, DynState};
 use firebrand_core::{
     AnyTensor, ErasedModule, Interval, OptimizerSetup, ParamInfo, ParamKind, ParamMapper, ParamTable,
-    SingleSetup,
+    ScheduleKind, SingleSetup,
 };
 
 use crate::{Error, Gradient};
@@ -36,8 +36,8 @@ struct Slot {
     path: String,
     optimizer: usize,
     update: Arc<dyn DynOptimizer>,
-    /// The parameter's rate in proportion to its optimizer's.
-    rate_factor: f64,
+    /// The learning rate of the parameter's group, if it differs from the optimizer's.
+    group_rate: Option<f64>,
     state: Option<DynState>,
     rank: usize,
 }
@@ -52,12 +52,12 @@ pub struct Optimizers {
 }
 
 impl Optimizers {
-    /// Assigns every trained parameter of the table to an optimizer.
+    /// Assigns the parameters of the table to optimizers.
     ///
     /// # Errors
     ///
-    /// [`Error::Optimizer`] for a rate that is negative or not finite, parameters of two optimizers or of none, equal names,
-    /// and what Burn's configuration cannot honour; unknown paths as [`firebrand_core::Error::UnknownParameter`].
+    /// [`Error::Optimizer`] for a rate that is negative or not finite, parameters of two optimizers, equal names, and what
+    /// Burn's configuration cannot honour; unknown paths as [`firebrand_core::Error::UnknownParameter`].
     pub fn new(setup: &OptimizerSetup, table: &ParamTable) -> Result<Self, Error> {
         let mut optimizers = Vec::new();
         let mut slots: Vec<Option<Slot>> = table.entries().iter().map(|_| None).collect();
@@ -77,7 +77,7 @@ impl Optimizers {
                     )));
                 }
                 let mut update = Arc::clone(&single.optimizer);
-                let mut rate_factor = 1.0;
+                let mut group_rate = None;
                 for group in single
                     .groups
                     .iter()
@@ -86,19 +86,13 @@ impl Optimizers {
                     if let Some(optimizer) = &group.optimizer {
                         update = Arc::clone(optimizer);
                     }
-                    if let Some(rate) = group.learning_rate {
-                        rate_factor = if single.learning_rate == 0.0 {
-                            0.0
-                        } else {
-                            rate / single.learning_rate
-                        };
-                    }
+                    group_rate = group.learning_rate.or(group_rate);
                 }
                 *slot = Some(Slot {
                     path: entry.path.clone(),
                     optimizer: number,
                     update,
-                    rate_factor,
+                    group_rate,
                     state: None,
                     rank: entry.shape.num_dims(),
                 });
@@ -157,6 +151,38 @@ impl Optimizers {
             .collect()
     }
 
+    /// Checks that no parameter was forgotten; `trained` says which entries of the table are to be trained.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Optimizer`] with the paths that are trained and have no optimizer.
+    pub(crate) fn check_all_claimed(&self, table: &ParamTable, trained: &[bool]) -> Result<(), Error> {
+        const SHOWN: usize = 4;
+        let forgotten: Vec<&str> = table
+            .parameters()
+            .filter(|(index, entry)| {
+                trained.get(*index).copied().unwrap_or_default()
+                    && self.optimizer_of(entry.tied_to.unwrap_or(*index)).is_none()
+            })
+            .map(|(_, entry)| entry.path.as_str())
+            .collect();
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        let mut paths = forgotten
+            .iter()
+            .take(SHOWN)
+            .map(|path| format!("'{path}'"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        if forgotten.len() > SHOWN {
+            paths.push_str(&format!(" and {} more", forgotten.len() - SHOWN));
+        }
+        Err(Error::optimizer(format!(
+            "no optimizer trains {paths}; add them to the `parameters` of one, or freeze them in the module with `.no_grad()`"
+        )))
+    }
+
     /// Updates the parameters that have a gradient. A tied parameter takes the value of the first of its set.
     pub fn step(&mut self, module: &mut dyn ErasedModule, table: &ParamTable, gradients: Vec<Gradient>) {
         let mut by_index: Vec<Option<AnyTensor>> = table.entries().iter().map(|_| None).collect();
@@ -165,13 +191,12 @@ impl Optimizers {
                 *place = Some(gradient.value);
             }
         }
-        let rates: Vec<f64> = self.optimizers.iter().map(|optimizer| optimizer.rate).collect();
         let has_ties = table.entries().iter().any(|entry| entry.tied_to.is_some());
         let updated = by_index.iter().map(|_| None).collect();
         module.map_params(&mut Step {
             table,
             slots: &mut self.slots,
-            rates,
+            optimizers: &self.optimizers,
             gradients: by_index,
             has_ties,
             updated,
@@ -233,6 +258,15 @@ impl Single {
             self.rate = schedule.rate(self.base_rate);
         }
     }
+
+    /// The rate of a group for the next update.
+    fn group_rate(&self, group: Option<f64>) -> f64 {
+        match (group, &self.schedule) {
+            (None, _) => self.rate,
+            (Some(rate), None) => rate,
+            (Some(rate), Some(schedule)) => schedule.group_rate(rate, self.base_rate),
+        }
+    }
 }
 
 /// Checks what can be wrong with one optimizer by itself.
@@ -251,13 +285,25 @@ fn check(single: &SingleSetup, known: &[Single]) -> Result<(), Error> {
         .iter()
         .filter_map(|group| group.learning_rate)
         .chain([single.learning_rate]);
-    match rates.into_iter().find(|rate| !rate.is_finite() || *rate < 0.0) {
-        Some(rate) => Err(Error::optimizer(format!(
+    if let Some(rate) = rates.into_iter().find(|rate| !rate.is_finite() || *rate < 0.0) {
+        return Err(Error::optimizer(format!(
             "the learning rate of '{}' is {rate}; it must be a finite number of at least 0",
             single.name
-        ))),
-        None => Ok(()),
+        )));
     }
+    let gives_rate = single
+        .schedule
+        .as_ref()
+        .is_some_and(|schedule| matches!(schedule.kind(), ScheduleKind::Burn(_)));
+    let has_rates = single.groups.iter().any(|group| group.learning_rate.is_some());
+    if gives_rate && has_rates && single.learning_rate == 0.0 {
+        return Err(Error::optimizer(format!(
+            "'{}' has the learning rate 0, so that its group rates are in no proportion to the rate that Burn's scheduler \
+             gives; set the rate to the scheduler's",
+            single.name
+        )));
+    }
+    Ok(())
 }
 
 /// The parameters of an optimizer: those it names, or else all that no other names. Tied ones go by the first of their set.
@@ -298,7 +344,7 @@ fn claimed(
 struct Step<'a> {
     table: &'a ParamTable,
     slots: &'a mut [Option<Slot>],
-    rates: Vec<f64>,
+    optimizers: &'a [Single],
     gradients: Vec<Option<AnyTensor>>,
     has_ties: bool,
     updated: Vec<Option<AnyTensor>>,
@@ -337,7 +383,7 @@ impl ParamMapper for Step<'_> {
         let (Some(gradient), Some(Some(slot))) = (gradient, self.slots.get_mut(first)) else {
             return value;
         };
-        let rate = self.rates.get(slot.optimizer).copied().unwrap_or_default() * slot.rate_factor;
+        let rate = self.optimizers[slot.optimizer].group_rate(slot.group_rate);
         let (value, state) = slot.update.step_dyn(
             slot.rank,
             rate,

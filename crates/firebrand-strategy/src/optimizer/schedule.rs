@@ -66,6 +66,14 @@ impl ScheduleRuntime {
         }
     }
 
+    /// The rate at the position of parameters whose own rate is `group` where the optimizer's is `base`.
+    pub(super) fn group_rate(&self, group: f64, base: f64) -> f64 {
+        match self.schedule.kind() {
+            ScheduleKind::Burn(_) => self.burn_rate * (group / base),
+            _ => self.rate(group),
+        }
+    }
+
     pub(super) fn advance(&mut self, interval: Interval) {
         if interval != self.schedule.interval() {
             return;
@@ -98,12 +106,18 @@ impl ScheduleRuntime {
 }
 
 impl Position {
-    /// One check of a plateau, as PyTorch's `ReduceLROnPlateau` with a relative threshold. Not-a-number is no improvement.
+    /// One check of a plateau, as PyTorch's `ReduceLROnPlateau` with a relative threshold; not-a-number is no improvement.
+    ///
+    /// PyTorch takes the threshold of a negative best value on the wrong side, so that a slightly worse value counts as better;
+    /// here it is on the right one.
     fn check(&mut self, config: &PlateauConfig, value: f64) {
-        let better = match self.best_bits.map(f64::from_bits) {
-            None => !value.is_nan(),
-            Some(best) if config.larger_is_better => value > best + best.abs() * config.threshold,
-            Some(best) => value < best - best.abs() * config.threshold,
+        let best = self.best_bits.map(f64::from_bits);
+        let better = if config.larger_is_better {
+            let best = best.unwrap_or(f64::NEG_INFINITY);
+            value > best * (1.0 + config.threshold.copysign(best))
+        } else {
+            let best = best.unwrap_or(f64::INFINITY);
+            value < best * (1.0 - config.threshold.copysign(best))
         };
         if better {
             self.best_bits = Some(value.to_bits());
