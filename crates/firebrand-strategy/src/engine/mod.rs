@@ -1,17 +1,23 @@
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! The one engine that does an optimizer step for every strategy, and its manual twin.
 
-use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+mod manual;
+mod state;
+mod twin;
+
+use burn::tensor::{Device, FloatDType, Tensor};
 use firebrand_core::{
-    AnyBatch, AnyTensor, BoxError, ErasedModule, LogEntry, ManualEngine, OptimizerSetup, ParamInfo,
-    ParamMapper, ParamTable, PathPattern, StepContext, StepInfo,
+    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, StepContext, StepInfo,
 };
 use serde::{Deserialize, Serialize};
 
+pub use manual::Manual;
+pub use state::EngineState;
+use twin::used;
+
 use crate::clip::{scale_and_clip, survey};
 use crate::{
-    Error, Gradient, GradientClip, GradientExchange, GradientSink, LearningRate, Optimizers, Precision,
-    PrepareOptions, parameter_use, prepare_parameters,
+    Error, Gradient, GradientClip, GradientExchange, LearningRate, Optimizers, Precision, PrepareOptions,
+    prepare_parameters,
 };
 
 /// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
@@ -55,22 +61,6 @@ pub enum Update {
     },
     /// Nothing was updated, because a value was not finite or every weight was zero.
     Skipped,
-}
-
-/// What a checkpoint keeps of the engine.
-#[derive(Clone, Debug, Default)]
-pub struct EngineState {
-    /// The states of the optimizers: tensors named `path.leaf`.
-    pub tensors: BTreeMap<String, TensorData>,
-    /// The rest: schedules, scalars, the loss reference, frozen paths.
-    pub scalars: serde_json::Value,
-}
-
-#[derive(Serialize, Deserialize)]
-struct SavedScalars {
-    optimizers: serde_json::Value,
-    loss_reference_bits: Option<u64>,
-    frozen: Vec<String>,
 }
 
 /// The losses and weights of the micro-batches since the last update of one optimizer.
@@ -208,7 +198,7 @@ impl Engine {
         last: bool,
     ) -> Result<MicroBatch, Error> {
         let optimizer = step.optimizer_index();
-        let twin = self.used(module, (self.optimizers.len() > 1).then_some(optimizer));
+        let twin = used(self, module, (self.optimizers.len() > 1).then_some(optimizer));
         let loss = twin
             .training_step(batch, step)
             .map_err(|source| step_error("training_step", step, source))?;
@@ -380,81 +370,6 @@ impl Engine {
     ) -> Result<(), Error> {
         self.optimizers.advance_epoch(metrics, logged)
     }
-
-    /// What a checkpoint keeps.
-    pub fn state(&self) -> EngineState {
-        let (tensors, optimizers) = self.optimizers.state();
-        let frozen = self
-            .table
-            .parameters()
-            .filter(|(index, _)| !self.is_trained(*index));
-        let scalars = SavedScalars {
-            optimizers,
-            loss_reference_bits: self.loss_reference.map(f64::to_bits),
-            frozen: frozen.map(|(_, entry)| entry.path.clone()).collect(),
-        };
-        EngineState {
-            tensors,
-            scalars: serde_json::json!(scalars),
-        }
-    }
-
-    /// Takes a state over, wholly or not at all. Gradients of unfinished groups are forgotten.
-    ///
-    /// # Errors
-    ///
-    /// If the state is of other parameters, optimizers or schedules, or damaged.
-    pub fn load_state(&mut self, state: EngineState) -> Result<(), Error> {
-        let saved: SavedScalars =
-            serde_json::from_value(state.scalars).map_err(|error| firebrand_core::Error::State {
-                what: "the optimizer".to_owned(),
-                reason: error.to_string(),
-            })?;
-        let inner = self.device.clone().without_autodiff();
-        self.optimizers.load_state(
-            state.tensors,
-            &saved.optimizers,
-            &self.table,
-            &inner,
-            self.precision.master(),
-        )?;
-        self.discard();
-        self.loss_reference = saved.loss_reference_bits.map(f64::from_bits);
-        for (index, entry) in self.table.entries().iter().enumerate() {
-            if let Some(flag) = self.trained.get_mut(index).filter(|_| {
-                let canonical = entry.tied_to.unwrap_or(index);
-                self.optimizers.optimizer_of(canonical).is_some()
-            }) {
-                *flag = !saved.frozen.contains(&entry.path);
-            }
-        }
-        Ok(())
-    }
-
-    /// The engine as a manual step sees it, for one training step.
-    pub fn manual<'a>(&'a mut self, step: &StepContext) -> Manual<'a> {
-        let optimizers = self.optimizers.len();
-        Manual {
-            engine: self,
-            info: step.info().clone(),
-            losses: Vec::new(),
-            logs: Vec::new(),
-            updated: vec![false; optimizers],
-        }
-    }
-
-    /// A clone of the module whose trained parameters, or those of one optimizer, go through parameter-use nodes. The others
-    /// are constants in it.
-    fn used(&self, module: &dyn ErasedModule, optimizer: Option<usize>) -> Box<dyn ErasedModule> {
-        module.mapped_clone(&mut UseParameters {
-            engine: self,
-            optimizer,
-            compute: self.precision.compute(),
-            sinks: (0..self.optimizers.len())
-                .map(|optimizer| self.exchange.sink(optimizer))
-                .collect(),
-        })
-    }
 }
 
 /// What a user's method returned, with where it happened.
@@ -478,136 +393,4 @@ fn check_loss(loss: &Tensor<1>) -> Result<Tensor<1>, Error> {
         return Err(Error::LossWithoutGraph);
     }
     Ok(loss.clone().inner())
-}
-
-struct UseParameters<'a> {
-    engine: &'a Engine,
-    optimizer: Option<usize>,
-    compute: FloatDType,
-    sinks: Vec<Arc<dyn GradientSink>>,
-}
-
-impl UseParameters<'_> {
-    /// The index under which the gradient of a parameter is kept and the sink it goes to, if it is trained now.
-    fn target(&self, info: &ParamInfo<'_>) -> Option<(usize, &Arc<dyn GradientSink>)> {
-        let index = self
-            .engine
-            .table
-            .index_of(info.id)
-            .filter(|index| self.engine.is_trained(*index))?;
-        let index = self.engine.table.get(index)?.tied_to.unwrap_or(index);
-        let owner = self.engine.optimizers.optimizer_of(index)?;
-        if self.optimizer.is_some_and(|optimizer| optimizer != owner) {
-            return None;
-        }
-        Some((index, self.sinks.get(owner)?))
-    }
-}
-
-impl ParamMapper for UseParameters<'_> {
-    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
-        // A lazy parameter belongs to another rank; a buffer is written through to the module when it is mapped.
-        let known = self
-            .engine
-            .table
-            .index_of(info.id)
-            .and_then(|index| self.engine.table.get(index));
-        info.initialized && known.is_some_and(|entry| entry.kind == firebrand_core::ParamKind::Parameter)
-    }
-
-    fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
-        let target = self.target(info);
-        let value = if requires_grad == target.is_some() {
-            value
-        } else {
-            // Whether it is trained is the engine's to say; the module's own flag is only where that began.
-            let device = value.device();
-            value.inner().on_autodiff(&device, target.is_some())
-        };
-        match target {
-            Some((index, sink)) => parameter_use(value, self.compute, index, Arc::clone(sink)),
-            None => value.cast(self.compute),
-        }
-    }
-}
-
-/// One manual training step: what [`firebrand_core::ManualOptimization`] drives.
-///
-/// Gradients that no step has used stay with the engine, so that they may be accumulated over several training steps.
-pub struct Manual<'a> {
-    engine: &'a mut Engine,
-    info: StepInfo,
-    losses: Vec<(Tensor<1>, StepInfo)>,
-    logs: Vec<LogEntry>,
-    updated: Vec<bool>,
-}
-
-impl Manual<'_> {
-    /// Which optimizers made an update.
-    pub fn updated(&self) -> &[bool] {
-        &self.updated
-    }
-
-    /// Takes what `on_before_optimizer_step` logged.
-    pub fn take_logs(&mut self) -> Vec<LogEntry> {
-        std::mem::take(&mut self.logs)
-    }
-}
-
-impl ManualEngine for Manual<'_> {
-    fn begin_forward(&mut self, module: &dyn ErasedModule) -> Result<Box<dyn ErasedModule>, BoxError> {
-        Ok(self.engine.used(module, None))
-    }
-
-    fn backward(&mut self, loss: Tensor<1>) -> Result<(), BoxError> {
-        let plain = check_loss(&loss)?;
-        for optimizer in 0..self.engine.optimizers.len() {
-            self.engine.exchange.begin_backward(optimizer, false);
-        }
-        drop(loss.backward());
-        self.losses.push((plain, self.info.clone()));
-        Ok(())
-    }
-
-    fn step(&mut self, module: &mut dyn ErasedModule, optimizer: &str) -> Result<(), BoxError> {
-        let number = self.engine.optimizers.index_of(optimizer).ok_or_else(|| {
-            let names: Vec<&str> = self.engine.optimizers.names().collect();
-            Error::optimizer(format!(
-                "there is no optimizer '{optimizer}'; the module configures {}",
-                names.join(", ")
-            ))
-        })?;
-        for other in (0..self.engine.optimizers.len()).filter(|other| *other != number) {
-            self.engine.exchange.discard(other);
-        }
-        let losses = std::mem::take(&mut self.losses);
-        let (gradients, weight) = self.engine.exchange.finish(number, 1.0)?;
-        if gradients.is_empty() {
-            return Err(Error::optimizer(format!(
-                "step(\"{optimizer}\") found no gradient for its parameters; call `backward` with a loss that depends on \
-                 them first"
-            ))
-            .into());
-        }
-        let group = Group {
-            losses,
-            info: Some(self.info.clone()),
-            ..Group::default()
-        };
-        let mut step = StepContext::new(StepInfo {
-            optimizer_index: number,
-            ..self.info.clone()
-        });
-        let mut before = |module: &mut dyn ErasedModule| {
-            let outcome = module.on_before_optimizer_step(&mut step);
-            outcome.map_err(|source| step_error("on_before_optimizer_step", &step, source))
-        };
-        let outcome = self.engine.apply(module, group, gradients, weight, &mut before)?;
-        self.logs.extend(step.take_logs());
-        if matches!(outcome, Update::Stepped { .. }) {
-            self.engine.optimizers.advance_step(|other| other == number);
-            self.updated[number] = true;
-        }
-        Ok(())
-    }
 }
