@@ -60,21 +60,21 @@ impl Optimizers {
     /// [`Error::Optimizer`] for a rate that is negative or not finite, parameters of two optimizers, equal names, and what
     /// Burn's configuration cannot honour; unknown paths as [`firebrand_core::Error::UnknownParameter`].
     pub fn new(setup: &OptimizerSetup, table: &ParamTable) -> Result<Self, Error> {
-        let mut optimizers = Vec::new();
+        let mut optimizers: Vec<Single> = Vec::new();
         let mut slots: Vec<Option<Slot>> = table.entries().iter().map(|_| None).collect();
         for (number, single) in setup.optimizers().iter().enumerate() {
             check(single, &optimizers)?;
-            for index in claimed(single, number, setup, table)? {
+            let owned = claimed(single, number, setup, table)?;
+            for index in owned.iter().copied() {
                 let Some(entry) = table.get(index) else { continue };
                 let slot = slots
                     .get_mut(index)
                     .ok_or_else(|| Error::optimizer("a parameter index is out of range"))?;
-                if let Some(other) = slot {
-                    let other: &Slot = other;
+                if let Some(Slot { optimizer, .. }) = slot {
+                    let other = &optimizers[*optimizer];
                     return Err(Error::optimizer(format!(
-                        "'{}' is trained by two optimizers, number {} and number {number} ('{}'); narrow their \
-                         `parameters`",
-                        entry.path, other.optimizer, single.name
+                        "'{}' is trained by two optimizers, '{}' and '{}'; narrow their `parameters`",
+                        entry.path, other.name, single.name
                     )));
                 }
                 let mut update = Arc::clone(&single.optimizer);
@@ -99,7 +99,13 @@ impl Optimizers {
                 });
             }
             for group in &single.groups {
-                table.matching(&group.parameters)?;
+                let matching = table.matching(&group.parameters)?;
+                if !matching.iter().any(|index| owned.contains(index)) {
+                    return Err(Error::optimizer(format!(
+                        "the group '{}' of '{}' holds none of its parameters",
+                        group.parameters, single.name
+                    )));
+                }
             }
             let schedule = single.schedule.as_ref().map(ScheduleRuntime::new);
             let mut single = Single {
