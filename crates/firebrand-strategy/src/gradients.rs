@@ -11,8 +11,8 @@ use crate::Error;
 pub trait GradientSink: Send + Sync {
     /// Takes the complete gradient of the parameter with an index, in the dtype of its master weight and without autodiff.
     ///
-    /// It is called once per parameter and backward pass, in reverse order of use; for tied parameters, once per path with
-    /// the index of the first.
+    /// It is called once per parameter and backward pass; for tied parameters, once per path with the index of the first. When
+    /// and in which order, [`GradientExchange::overlaps`] says.
     fn push(&self, parameter: usize, gradient: AnyTensor);
 }
 
@@ -32,6 +32,15 @@ pub struct Gradient {
 pub trait GradientExchange: Send {
     /// Where the backward pass delivers the gradients of the parameters of one optimizer.
     fn sink(&self, optimizer: usize) -> Arc<dyn GradientSink>;
+
+    /// Whether gradients are to arrive during the backward pass, late layers first, each as soon as it is complete, so that
+    /// something can be done with it meanwhile. Asked once, when the engine is made.
+    ///
+    /// Default: no. They arrive together at the end of the backward pass then, and every sum in it is added up in the order of
+    /// a plain Burn loop; see [`Turns`](crate::Turns).
+    fn overlaps(&self) -> bool {
+        false
+    }
 
     /// Called before each backward pass; `last` says that its gradients complete an update, so that communication may start.
     ///

@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] does an optimizer step for every strategy. It maps the module so that every parameter goes through a
 //! [parameter-use node](parameter_use), runs the user's step on that twin, and back-propagates; each gradient arrives in a
-//! [`GradientSink`] as soon as it is complete. A strategy is a sink and what it does when the last gradient is in.
+//! [`GradientSink`] when it is complete. A strategy is a sink and what it does when the last gradient is in.
 
 mod clip;
 mod engine;
@@ -18,6 +18,6 @@ pub use engine::{Engine, EngineOptions, EngineState, Manual, MicroBatch, NonFini
 pub use error::Error;
 pub use gradients::{Gradient, GradientExchange, GradientSink};
 pub use optimizer::{LearningRate, Optimizers};
-pub use parameter_use::parameter_use;
+pub use parameter_use::{Turns, parameter_use};
 pub use prepare::{Precision, PrepareOptions, prepare_parameters};
 pub use single_device::SingleDevice;

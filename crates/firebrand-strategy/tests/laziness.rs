@@ -135,6 +135,7 @@ fn layers_of_another_rank_stay_lazy_through_everything() {
             let sink = Arc::clone(&self.sink) as Arc<dyn GradientSink>;
             parameter_use(
                 value,
+                None,
                 FloatDType::F32,
                 self.table.index_of(info.id).unwrap(),
                 sink,

@@ -17,7 +17,7 @@ use twin::used;
 use crate::clip::{scale_and_clip, survey};
 use crate::{
     Error, Gradient, GradientClip, GradientExchange, LearningRate, Optimizers, Precision, PrepareOptions,
-    prepare_parameters,
+    Turns, prepare_parameters,
 };
 
 /// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
@@ -80,6 +80,8 @@ pub struct Engine {
     trained: Vec<bool>,
     optimizers: Optimizers,
     exchange: Box<dyn GradientExchange>,
+    /// When the gradients of the parameters arrive, if that is during the backward pass.
+    turns: Option<Turns>,
     options: EngineOptions,
     precision: Precision,
     device: Device,
@@ -109,7 +111,11 @@ impl Engine {
         let trained = prepare_parameters(module, &table, prepare, &|_| true)?;
         optimizers.check_all_claimed(&table, &trained)?;
         let groups = (0..optimizers.len()).map(|_| Group::default()).collect();
+        let turns = exchange
+            .overlaps()
+            .then(|| Turns::new(table.entries().len(), &prepare.device));
         Ok(Self {
+            turns,
             table,
             trained,
             optimizers,

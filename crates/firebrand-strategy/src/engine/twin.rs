@@ -67,7 +67,11 @@ impl ParamMapper for UseParameters<'_> {
             value.inner().on_autodiff(&device, target.is_some())
         };
         match target {
-            Some((index, sink)) => parameter_use(value, self.compute, index, Arc::clone(sink)),
+            Some((index, sink)) => {
+                let turns = self.engine.turns.as_ref();
+                let turn = turns.and_then(|turns| turns.get(self.engine.table.index_of(info.id)?));
+                parameter_use(value, turn, self.compute, index, Arc::clone(sink))
+            }
             None => value.cast(self.compute),
         }
     }
