@@ -50,6 +50,11 @@ pub(crate) fn survey(gradients: &mut [Gradient]) -> Survey {
     }
 }
 
+/// Whether every element of a gradient is finite.
+pub(crate) fn is_finite(gradient: &AnyTensor) -> bool {
+    sum_of_squares(&gradient.clone().into_data()).is_finite()
+}
+
 fn host_square(gradient: &mut Gradient) -> f64 {
     let device = gradient.value.device();
     let placeholder = AnyTensor::from(Tensor::<1>::zeros([1], &device));

@@ -65,11 +65,11 @@ pub enum Error {
     /// A gradient is not finite.
     #[error(
         "the gradient of '{path}' is not finite at global step {global_step} (epoch {epoch}, batch {batch_index}). Lower \
-         the learning rate, or clip gradients (`gradient_clip`); `non_finite(NonFinite::Skip)` leaves such updates out \
-         instead"
+         the learning rate, or clip gradients (`gradient_clip`); `detect_anomaly(true)` names the first such gradient of the \
+         backward pass, and `non_finite(NonFinite::Skip)` leaves such updates out instead"
     )]
     NonFiniteGradient {
-        /// The first parameter in the module whose gradient is not finite.
+        /// The first parameter in the module whose gradient is not finite; with `detect_anomaly`, the first of the backward pass.
         path: String,
         /// The number of updates so far.
         global_step: u64,

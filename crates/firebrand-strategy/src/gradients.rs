@@ -57,6 +57,10 @@ pub trait GradientExchange: Send {
     /// What went wrong in the sink or between ranks.
     fn finish(&mut self, optimizer: usize, weight: f64) -> Result<(Vec<Gradient>, f64), Error>;
 
-    /// Drops the gradients of a group that will not be finished. Other ranks are not talked to: all of them discard.
-    fn discard(&mut self, optimizer: usize);
+    /// Drops the gradients of a group that will not be finished, on all ranks alike.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong with communication that was under way.
+    fn discard(&mut self, optimizer: usize) -> Result<(), Error>;
 }

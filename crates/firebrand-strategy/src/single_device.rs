@@ -64,7 +64,8 @@ impl GradientExchange for SingleDevice {
         Ok((gradients, weight))
     }
 
-    fn discard(&mut self, optimizer: usize) {
+    fn discard(&mut self, optimizer: usize) -> Result<(), Error> {
         self.accumulator(optimizer).sums().clear();
+        Ok(())
     }
 }

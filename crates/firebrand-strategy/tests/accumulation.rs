@@ -300,7 +300,7 @@ fn a_discarded_group_leaves_nothing_behind() {
         let (mut module, mut engine) = fresh();
         if unfinished {
             micro_batch(&mut engine, &*module, batch(7), 0).unwrap();
-            engine.discard();
+            engine.discard().unwrap();
         }
         step(&mut engine, &mut *module, batch(1), 0).unwrap();
         values(&*module)

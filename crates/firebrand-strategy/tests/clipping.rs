@@ -48,8 +48,10 @@ fn run(clip: Option<GradientClip>, batches: &[f64]) -> (Vec<f64>, f64) {
         a: Param::from_tensor(Tensor::from_data(zeros(2), &device())),
         b: Param::from_tensor(Tensor::<1>::from_data(zeros(4), &device()).reshape([2, 2])),
     });
-    let mut options = EngineOptions::default();
-    options.clip = clip;
+    let options = EngineOptions {
+        clip,
+        ..EngineOptions::default()
+    };
     let setup = OptimizerSetup::new(SgdConfig::new(), 1.0);
     let mut engine = engine(&mut *module, &setup, options).unwrap();
     for factor in batches {
@@ -159,8 +161,10 @@ fn limits_that_are_none_are_errors() {
         GradientClip::Value(0.0),
     ] {
         let mut module = erase(Mlp::new(&device()));
-        let mut options = EngineOptions::default();
-        options.clip = Some(clip);
+        let options = EngineOptions {
+            clip: Some(clip),
+            ..EngineOptions::default()
+        };
         let setup = OptimizerSetup::new(SgdConfig::new(), 1.0);
         let error = engine(&mut *module, &setup, options).err().unwrap().to_string();
         assert!(

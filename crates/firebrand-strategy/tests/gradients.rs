@@ -181,8 +181,8 @@ impl GradientExchange for Recorder {
         Ok((gradients, weight))
     }
 
-    fn discard(&mut self, optimizer: usize) {
-        self.inner.discard(optimizer);
+    fn discard(&mut self, optimizer: usize) -> Result<(), Error> {
+        self.inner.discard(optimizer)
     }
 }
 

@@ -169,8 +169,10 @@ fn drawn() -> Gan {
 
 fn fresh(non_finite: NonFinite) -> (Box<dyn ErasedModule>, Engine) {
     let mut module = erase(drawn());
-    let mut options = EngineOptions::default();
-    options.non_finite = non_finite;
+    let options = EngineOptions {
+        non_finite,
+        ..EngineOptions::default()
+    };
     let engine = engine(&mut *module, &setup(), options).unwrap();
     (module, engine)
 }
@@ -320,7 +322,7 @@ fn gradients_are_kept_over_training_steps_until_a_step() {
 
     // `discard` drops them.
     run(&mut *module, &mut engine, 1, Script::BackwardOnly).unwrap();
-    engine.discard();
+    engine.discard().unwrap();
     assert!(run(&mut *module, &mut engine, 1, Script::StepWithoutBackward).is_err());
 }
 

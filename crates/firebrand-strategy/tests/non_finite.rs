@@ -5,7 +5,7 @@ mod support;
 
 use burn::module::{Module, Param};
 use burn::optim::AdamWConfig;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use firebrand_core::{
     AnyBatch, ErasedModule, FitInfo, LightningModule, OptimizerSetup, Result, Schedule, Stage, StepContext,
     StepInfo, erase,
@@ -42,9 +42,11 @@ fn fresh(non_finite: NonFinite) -> (Box<dyn ErasedModule>, Engine) {
         first: ones(),
         second: ones(),
     });
-    let mut options = EngineOptions::default();
-    options.non_finite = non_finite;
-    options.clip = Some(GradientClip::Norm(100.0));
+    let options = EngineOptions {
+        non_finite,
+        clip: Some(GradientClip::Norm(100.0)),
+        ..EngineOptions::default()
+    };
     let engine = engine(&mut *module, &setup(), options).unwrap();
     (module, engine)
 }
@@ -201,4 +203,96 @@ fn gradients_that_overflow_when_added_are_found() {
         matches!(&error, Error::NonFiniteGradient { path, .. } if path == "weight"),
         "{error}"
     );
+}
+
+/// The loss overflows behind the second of three layers: later layers are fine, earlier ones inherit the fault.
+#[test]
+fn an_anomaly_is_found_in_its_micro_batch_and_named_where_it_began() {
+    let _alone = alone();
+
+    #[derive(Module, Debug)]
+    struct Chain {
+        first: Param<Tensor<1>>,
+        second: Param<Tensor<1>>,
+        third: Param<Tensor<1>>,
+    }
+
+    impl LightningModule for Chain {
+        type Batch = Tensor<1>;
+
+        fn training_step(&self, x: Tensor<1>, _: &mut StepContext) -> Result<Tensor<1>> {
+            // The derivative of a root is infinite at 0, and 0 is what `second` makes of x = 0.
+            let root = (x.clone() * self.first.val() * self.second.val()).sqrt();
+            Ok((root + self.third.val() * x).sum())
+        }
+
+        fn configure_optimizers(&self, _: &FitInfo) -> OptimizerSetup {
+            setup()
+        }
+    }
+
+    let run = |detect_anomaly: bool, non_finite: NonFinite| {
+        let ones = || Param::from_tensor(Tensor::ones([2], &device()));
+        let mut module = erase(Chain {
+            first: ones(),
+            second: ones(),
+            third: ones(),
+        });
+        let options = EngineOptions {
+            detect_anomaly,
+            non_finite,
+            ..EngineOptions::default()
+        };
+        let mut engine = engine(&mut *module, &setup(), options).unwrap();
+        engine.micro_batch(&*module, AnyBatch::new(x([0.0, 1.0])), &mut info(41), false)?;
+        micro_batch(&mut engine, &*module, x([1.0, 1.0]), 99)?;
+        update(&mut engine, &mut *module)
+    };
+    let error = run(true, NonFinite::Stop).unwrap_err();
+    match &error {
+        Error::NonFiniteGradient {
+            path,
+            global_step: 41,
+            batch_index: 12,
+            ..
+        } => assert_eq!(path, "second"),
+        other => panic!("{other}"),
+    }
+    // Without it the update finds the first in the module, and knows the last micro-batch alone.
+    let error = run(false, NonFinite::Stop).unwrap_err();
+    match &error {
+        Error::NonFiniteGradient {
+            path,
+            global_step: 99,
+            ..
+        } => assert_eq!(path, "first"),
+        other => panic!("{other}"),
+    }
+    assert!(error.to_string().contains("`detect_anomaly(true)`"), "{error}");
+    assert_eq!(run(true, NonFinite::Skip).unwrap(), Update::Skipped);
+}
+
+#[test]
+fn looking_for_anomalies_changes_no_bit_of_a_healthy_training() {
+    let _alone = alone();
+    let train = |detect_anomaly| {
+        let mut module = erase(Cnn::new(&device()));
+        let options = EngineOptions {
+            detect_anomaly,
+            ..EngineOptions::default()
+        };
+        let mut engine = engine(&mut *module, &setup(), options).unwrap();
+        for number in 0..5 {
+            device().seed(number);
+            step(
+                &mut engine,
+                &mut *module,
+                images(number, 8, DType::F32, &device()),
+                number,
+            )
+            .unwrap();
+        }
+        values(&*module)
+    };
+    assert_eq!(train(true), train(false));
 }

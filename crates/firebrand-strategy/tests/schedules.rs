@@ -37,8 +37,10 @@ impl LightningModule for Weight {
 fn fresh(schedule: Schedule) -> (Box<dyn ErasedModule>, Engine) {
     let weight = Param::from_tensor(Tensor::zeros([1], &device()));
     let mut module = erase(Weight { weight });
-    let mut options = EngineOptions::default();
-    options.non_finite = NonFinite::Skip;
+    let options = EngineOptions {
+        non_finite: NonFinite::Skip,
+        ..EngineOptions::default()
+    };
     let setup = OptimizerSetup::new(SgdConfig::new(), 0.5).schedule(schedule);
     let engine = engine(&mut *module, &setup, options).unwrap();
     (module, engine)

@@ -104,8 +104,8 @@ impl GradientExchange for Timed {
         self.inner.finish(optimizer, weight)
     }
 
-    fn discard(&mut self, optimizer: usize) {
-        self.inner.discard(optimizer);
+    fn discard(&mut self, optimizer: usize) -> Result<(), Error> {
+        self.inner.discard(optimizer)
     }
 }
 

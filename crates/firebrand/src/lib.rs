@@ -1,1 +1,29 @@
-//! Placeholder.
+//! PyTorch-Lightning-style training for [Burn](https://burn.dev): implement [`LightningModule`], call [`Trainer::fit`].
+//!
+//! This crate only re-exports: contracts from `firebrand-core`, the engine from `firebrand-strategy`, and the
+//! [`Trainer`] with its loops from `firebrand-trainer`.
+
+/// Where derived code finds the contracts.
+#[doc(hidden)]
+pub use firebrand_core as __core;
+pub use firebrand_core::*;
+pub use firebrand_derive::Batch;
+pub use firebrand_strategy as strategy;
+pub use firebrand_strategy::{GradientClip, NonFinite, Precision};
+pub use firebrand_trainer::{
+    Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder, TrainerConfig,
+    ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint, loggers, metrics,
+    parse_duration, profiler, progress,
+};
+
+/// What most programs use: `use firebrand::prelude::*;`.
+pub mod prelude {
+    pub use crate::callbacks::*;
+    pub use crate::data::{Collate, Data, DataLoader, DataModule};
+    pub use crate::loggers::{CsvLogger, JsonLinesLogger, TensorBoardLogger};
+    pub use crate::metrics::{Accuracy, accuracy};
+    pub use crate::{
+        Accelerator, Batch, FitInfo, GradientClip, LightningModule, LogOptions, OptimizerSetup, Precision, Prediction,
+        Result, Metric, Schedule, Stage, StepContext, Trainer, ValCheckInterval,
+    };
+}

@@ -193,6 +193,29 @@ impl AnyTensor {
         )
     }
 
+    /// The tensors joined along their first axis; `None` if there are none, or if ranks, kinds or other axes differ.
+    pub fn concat(parts: Vec<Self>) -> Option<Self> {
+        let first = parts.first()?;
+        let (rank, dtype, tail) = (first.rank(), first.dtype(), first.shape().to_vec());
+        let alike = |part: &Self| {
+            part.rank() == rank && part.dtype() == dtype && part.shape().to_vec().get(1..) == tail.get(1..)
+        };
+        if !parts.iter().all(alike) {
+            return None;
+        }
+        with_rank!(
+            rank,
+            D => Some(if dtype.is_float() {
+                Self::from(Tensor::cat(parts.into_iter().map(|part| Tensor::<D>::from_bridge(part.0)).collect(), 0))
+            } else if dtype.is_bool() {
+                Self::from(Tensor::cat(parts.into_iter().map(|part| Tensor::<D, Bool>::from_bridge(part.0)).collect(), 0))
+            } else {
+                Self::from(Tensor::cat(parts.into_iter().map(|part| Tensor::<D, Int>::from_bridge(part.0)).collect(), 0))
+            }),
+            else None
+        )
+    }
+
     /// The tensor multiplied by a number; tensors that hold no floats are returned unchanged.
     pub fn mul_scalar(self, factor: f64) -> Self {
         if !self.is_float() {

@@ -44,7 +44,7 @@ impl Manual<'_> {
 
 impl ManualEngine for Manual<'_> {
     fn begin_forward(&mut self, module: &dyn ErasedModule) -> Result<Box<dyn ErasedModule>, BoxError> {
-        Ok(used(self.engine, module, None))
+        Ok(used(self.engine, module, None, None))
     }
 
     fn backward(&mut self, loss: Tensor<1>) -> Result<(), BoxError> {
@@ -66,7 +66,7 @@ impl ManualEngine for Manual<'_> {
             ))
         })?;
         for other in (0..self.engine.optimizers.len()).filter(|other| *other != number) {
-            self.engine.exchange.discard(other);
+            self.engine.exchange.discard(other)?;
         }
         let losses = std::mem::take(&mut self.losses);
         let (gradients, weight) = self.engine.exchange.finish(number, 1.0)?;

@@ -1,15 +1,19 @@
 //! The one engine that does an optimizer step for every strategy, and its manual twin.
 
+mod anomaly;
 mod manual;
 mod state;
 mod twin;
 
+use std::sync::Arc;
+
 use burn::tensor::{Device, FloatDType, Tensor};
 use firebrand_core::{
-    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, StepContext, StepInfo,
+    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, Stage, StepContext, StepInfo,
 };
 use serde::{Deserialize, Serialize};
 
+use anomaly::Watch;
 pub use manual::Manual;
 pub use state::EngineState;
 use twin::used;
@@ -33,12 +37,16 @@ pub enum NonFinite {
 
 /// How updates are done.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct EngineOptions {
     /// How gradients are kept from exploding; default: not at all.
     pub clip: Option<GradientClip>,
     /// What a value that is not finite does; default: it stops the training.
     pub non_finite: NonFinite,
+    /// Whether the loss and the gradients of every micro-batch are checked; default: only those of every update.
+    ///
+    /// The first gradient of the backward pass that is not finite is named, which is nearest to where it went wrong. This is
+    /// slow: gradients are read in every micro-batch.
+    pub detect_anomaly: bool,
 }
 
 /// What one micro-batch gave.
@@ -111,8 +119,8 @@ impl Engine {
         let trained = prepare_parameters(module, &table, prepare, &|_| true)?;
         optimizers.check_all_claimed(&table, &trained)?;
         let groups = (0..optimizers.len()).map(|_| Group::default()).collect();
-        let turns = exchange
-            .overlaps()
+        // An anomaly is looked for in the order in which it spreads.
+        let turns = (exchange.overlaps() || options.detect_anomaly)
             .then(|| Turns::new(table.entries().len(), &prepare.device));
         Ok(Self {
             turns,
@@ -141,6 +149,11 @@ impl Engine {
     /// The dtype in which steps compute.
     pub fn compute_dtype(&self) -> FloatDType {
         self.precision.compute()
+    }
+
+    /// The dtype in which weights are kept.
+    pub fn master_dtype(&self) -> FloatDType {
+        self.precision.master()
     }
 
     /// The training device, with autodiff.
@@ -204,7 +217,9 @@ impl Engine {
         last: bool,
     ) -> Result<MicroBatch, Error> {
         let optimizer = step.optimizer_index();
-        let twin = used(self, module, (self.optimizers.len() > 1).then_some(optimizer));
+        let watch = self.options.detect_anomaly.then(Arc::<Watch>::default);
+        let only = (self.optimizers.len() > 1).then_some(optimizer);
+        let twin = used(self, module, only, watch.as_ref());
         let loss = twin
             .training_step(batch, step)
             .map_err(|source| step_error("training_step", step, source))?;
@@ -220,6 +235,9 @@ impl Engine {
             drop(loss.backward());
         }
         drop(twin);
+        if let Some(watch) = watch.filter(|_| scale > 0.0) {
+            self.check_anomaly(&plain, &watch, step.info())?;
+        }
         if let Some(group) = self.groups.get_mut(optimizer) {
             group.weight += scale;
             if scale > 0.0 {
@@ -231,6 +249,22 @@ impl Engine {
             loss: plain,
             weight: step.given_loss_weight().unwrap_or(1.0),
         })
+    }
+
+    /// Looks at what one micro-batch gave, unless such values are to be skipped anyway.
+    fn check_anomaly(&mut self, loss: &Tensor<1>, watch: &Watch, info: &StepInfo) -> Result<(), Error> {
+        let (value, parameter) = (read(loss), watch.first_not_finite());
+        let error = match parameter.and_then(|parameter| self.table.get(parameter)) {
+            _ if !value.is_finite() => non_finite_loss(value, info),
+            Some(entry) => non_finite_gradient(entry.path.clone(), info),
+            None => return Ok(()),
+        };
+        if self.options.non_finite == NonFinite::Skip {
+            tracing::warn!("{error}");
+            return Ok(());
+        }
+        self.discard()?;
+        Err(error)
     }
 
     /// What the loss of a micro-batch is multiplied by before its backward pass.
@@ -304,24 +338,10 @@ impl Engine {
         weight: f64,
         before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
     ) -> Result<Update, Error> {
-        let skip = self.options.non_finite == NonFinite::Skip;
         for (loss, info) in &group.losses {
-            let value = loss.clone().into_data().iter::<f64>().next().unwrap_or(f64::NAN);
+            let value = read(loss);
             if !value.is_finite() {
-                if skip {
-                    tracing::warn!(
-                        loss = value,
-                        global_step = info.global_step,
-                        "update skipped: the loss is not finite"
-                    );
-                    return Ok(Update::Skipped);
-                }
-                return Err(Error::NonFiniteLoss {
-                    value,
-                    global_step: info.global_step,
-                    epoch: info.epoch,
-                    batch_index: info.batch_index,
-                });
+                return self.refuse(non_finite_loss(value, info));
             }
         }
         if weight <= 0.0 {
@@ -329,23 +349,14 @@ impl Engine {
         }
         let survey = survey(&mut gradients);
         if let Some(position) = survey.non_finite {
-            let path = gradients
+            let entry = gradients
                 .get(position)
                 .and_then(|gradient| self.table.get(gradient.parameter));
-            let path = path.map_or_else(String::new, |entry| entry.path.clone());
-            let (global_step, epoch, batch_index) = group
+            let path = entry.map_or_else(String::new, |entry| entry.path.clone());
+            let info = group
                 .info
-                .map_or((0, 0, 0), |info| (info.global_step, info.epoch, info.batch_index));
-            if skip {
-                tracing::warn!(path, global_step, "update skipped: a gradient is not finite");
-                return Ok(Update::Skipped);
-            }
-            return Err(Error::NonFiniteGradient {
-                path,
-                global_step,
-                epoch,
-                batch_index,
-            });
+                .unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
+            return self.refuse(non_finite_gradient(path, &info));
         }
         let scale = 1.0 / weight;
         scale_and_clip(&mut gradients, scale, survey.norm, self.options.clip);
@@ -356,12 +367,28 @@ impl Engine {
         })
     }
 
+    /// Skips an update because of a value that is not finite, or fails.
+    fn refuse(&self, error: Error) -> Result<Update, Error> {
+        match self.options.non_finite {
+            NonFinite::Skip => {
+                tracing::warn!("update skipped: {error}");
+                Ok(Update::Skipped)
+            }
+            NonFinite::Stop => Err(error),
+        }
+    }
+
     /// Forgets the gradients of unfinished groups, such as those of an epoch that was cut short.
-    pub fn discard(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// What the exchange returned.
+    pub fn discard(&mut self) -> Result<(), Error> {
         for (optimizer, group) in self.groups.iter_mut().enumerate() {
             *group = Group::default();
-            self.exchange.discard(optimizer);
+            self.exchange.discard(optimizer)?;
         }
+        Ok(())
     }
 
     /// Advances the schedules at the end of an epoch; a plateau looks at the metrics that were logged.
@@ -375,6 +402,29 @@ impl Engine {
         logged: &[String],
     ) -> Result<(), Error> {
         self.optimizers.advance_epoch(metrics, logged)
+    }
+}
+
+/// The value of a loss. This waits for the device.
+fn read(loss: &Tensor<1>) -> f64 {
+    loss.clone().into_data().iter::<f64>().next().unwrap_or(f64::NAN)
+}
+
+fn non_finite_loss(value: f64, info: &StepInfo) -> Error {
+    Error::NonFiniteLoss {
+        value,
+        global_step: info.global_step,
+        epoch: info.epoch,
+        batch_index: info.batch_index,
+    }
+}
+
+fn non_finite_gradient(path: String, info: &StepInfo) -> Error {
+    Error::NonFiniteGradient {
+        path,
+        global_step: info.global_step,
+        epoch: info.epoch,
+        batch_index: info.batch_index,
     }
 }
 

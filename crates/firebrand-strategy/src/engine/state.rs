@@ -59,7 +59,7 @@ impl Engine {
             &inner,
             self.precision.master(),
         )?;
-        self.discard();
+        self.discard()?;
         self.loss_reference = saved.loss_reference_bits.map(f64::from_bits);
         for (index, entry) in self.table.entries().iter().enumerate() {
             if let Some(flag) = self.trained.get_mut(index).filter(|_| {

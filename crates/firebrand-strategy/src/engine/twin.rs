@@ -3,6 +3,7 @@ use std::sync::Arc;
 use burn::tensor::FloatDType;
 use firebrand_core::{AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper};
 
+use super::anomaly::Watch;
 use crate::{Engine, GradientSink, parameter_use};
 
 /// A clone of the module whose trained parameters, or those of one optimizer, go through parameter-use nodes. The others are
@@ -11,14 +12,17 @@ pub(super) fn used(
     engine: &Engine,
     module: &dyn ErasedModule,
     optimizer: Option<usize>,
+    watch: Option<&Arc<Watch>>,
 ) -> Box<dyn ErasedModule> {
+    let sink = |optimizer| {
+        let sink = engine.exchange.sink(optimizer);
+        watch.map_or_else(|| Arc::clone(&sink), |watch| watch.sink(Arc::clone(&sink)))
+    };
     module.mapped_clone(&mut UseParameters {
         engine,
         optimizer,
         compute: engine.compute_dtype(),
-        sinks: (0..engine.optimizers.len())
-            .map(|optimizer| engine.exchange.sink(optimizer))
-            .collect(),
+        sinks: (0..engine.optimizers.len()).map(sink).collect(),
     })
 }
 

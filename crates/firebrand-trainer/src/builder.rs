@@ -1,0 +1,242 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use firebrand_strategy::{GradientClip, NonFinite, Precision};
+
+use crate::callbacks::Callback;
+use crate::checkpoint::Resume;
+use crate::config::{Accelerator, Limit, TrainerConfig, ValCheckInterval};
+use crate::loggers::Logger;
+use crate::profiler::Profiler;
+use crate::progress::ProgressMode;
+use crate::{Error, Trainer};
+
+/// Builds a [`Trainer`]; every option has a default.
+#[must_use]
+#[derive(Default)]
+pub struct TrainerBuilder {
+    config: TrainerConfig,
+    callbacks: Vec<Box<dyn Callback>>,
+    loggers: Option<Vec<Box<dyn Logger>>>,
+    profiler: Option<Profiler>,
+    hyper_parameters: Option<Result<toml::Table, String>>,
+}
+
+impl TrainerBuilder {
+    /// Starts from options that were read elsewhere, such as [`TrainerArgs`](crate::TrainerArgs).
+    pub fn config(mut self, config: TrainerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Which device computes.
+    pub fn accelerator(mut self, accelerator: Accelerator) -> Self {
+        self.config.accelerator = accelerator;
+        self
+    }
+
+    /// In which dtype weights are kept and steps compute.
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.config.precision = precision;
+        self
+    }
+
+    /// The limit of epochs; default 1000 unless there is a limit of steps or time.
+    pub fn max_epochs(mut self, epochs: u64) -> Self {
+        self.config.max_epochs = Some(epochs);
+        self
+    }
+
+    /// The number of epochs before which nothing but an error or a signal stops the run.
+    pub fn min_epochs(mut self, epochs: u64) -> Self {
+        self.config.min_epochs = Some(epochs);
+        self
+    }
+
+    /// The exact number of optimizer updates.
+    pub fn max_steps(mut self, steps: u64) -> Self {
+        self.config.max_steps = Some(steps);
+        self
+    }
+
+    /// The number of updates before which nothing but an error or a signal stops the run.
+    pub fn min_steps(mut self, steps: u64) -> Self {
+        self.config.min_steps = Some(steps);
+        self
+    }
+
+    /// The limit of time over all parts of the run, in whole seconds.
+    pub fn max_time(mut self, time: Duration) -> Self {
+        self.config.max_time = Some(time.as_secs());
+        self
+    }
+
+    /// How much of the training data an epoch uses: a number of batches or a share.
+    pub fn limit_train_batches(mut self, limit: impl Into<Limit>) -> Self {
+        self.config.limit_train_batches = limit.into();
+        self
+    }
+
+    /// How much of the validation data is used.
+    pub fn limit_val_batches(mut self, limit: impl Into<Limit>) -> Self {
+        self.config.limit_val_batches = limit.into();
+        self
+    }
+
+    /// How much of the test data is used.
+    pub fn limit_test_batches(mut self, limit: impl Into<Limit>) -> Self {
+        self.config.limit_test_batches = limit.into();
+        self
+    }
+
+    /// How much of the prediction data is used.
+    pub fn limit_predict_batches(mut self, limit: impl Into<Limit>) -> Self {
+        self.config.limit_predict_batches = limit.into();
+        self
+    }
+
+    /// Train on the first training batches only, the same in every epoch and unshuffled, and validate on as many.
+    pub fn overfit_batches(mut self, limit: impl Into<Limit>) -> Self {
+        self.config.overfit_batches = Some(limit.into());
+        self
+    }
+
+    /// Run this many batches of everything, once, without loggers and checkpoints.
+    pub fn fast_dev_run(mut self, batches: u64) -> Self {
+        self.config.fast_dev_run = Some(batches);
+        self
+    }
+
+    /// How often the validation runs within an epoch.
+    pub fn val_check_interval(mut self, interval: ValCheckInterval) -> Self {
+        self.config.val_check_interval = interval;
+        self
+    }
+
+    /// Validate in every n-th epoch; `0` counts `val_check_interval` over epoch borders.
+    pub fn check_val_every_n_epoch(mut self, epochs: u64) -> Self {
+        self.config.check_val_every_n_epoch = epochs;
+        self
+    }
+
+    /// The number of validation batches that are tried before the first epoch.
+    pub fn num_sanity_val_steps(mut self, batches: u64) -> Self {
+        self.config.num_sanity_val_steps = batches;
+        self
+    }
+
+    /// The number of micro-batches per update.
+    pub fn accumulate_grad_batches(mut self, micro_batches: u64) -> Self {
+        self.config.accumulate_grad_batches = micro_batches;
+        self
+    }
+
+    /// How gradients are kept from exploding.
+    pub fn gradient_clip(mut self, clip: GradientClip) -> Self {
+        self.config.gradient_clip = Some(clip);
+        self
+    }
+
+    /// What a loss or gradient that is not finite does.
+    pub fn non_finite(mut self, action: NonFinite) -> Self {
+        self.config.non_finite = action;
+        self
+    }
+
+    /// Check every gradient of every micro-batch; slow.
+    pub fn detect_anomaly(mut self, on: bool) -> Self {
+        self.config.detect_anomaly = on;
+        self
+    }
+
+    /// Log step values at every n-th update.
+    pub fn log_every_n_steps(mut self, steps: u64) -> Self {
+        self.config.log_every_n_steps = steps;
+        self
+    }
+
+    /// The seed of weights, data order, augmentation and steps.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = seed;
+        self
+    }
+
+    /// Where runs are written.
+    pub fn default_root_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config.default_root_dir = path.into();
+        self
+    }
+
+    /// The name of the experiment below the root.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// From where the run goes on.
+    pub fn resume(mut self, from: impl Into<Resume>) -> Self {
+        self.config.resume = Some(from.into());
+        self
+    }
+
+    /// How progress is shown.
+    pub fn progress(mut self, mode: ProgressMode) -> Self {
+        self.config.progress = mode;
+        self
+    }
+
+    /// Whether checkpoints are written.
+    pub fn enable_checkpointing(mut self, on: bool) -> Self {
+        self.config.enable_checkpointing = on;
+        self
+    }
+
+    /// Whether the summary of the module is printed.
+    pub fn enable_model_summary(mut self, on: bool) -> Self {
+        self.config.enable_model_summary = on;
+        self
+    }
+
+    /// Adds a callback.
+    pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
+        self.callbacks.push(Box::new(callback));
+        self
+    }
+
+    /// Adds a logger; without any, metrics are written to `metrics.csv` and TensorBoard event files.
+    pub fn logger(mut self, logger: impl Logger + 'static) -> Self {
+        self.loggers.get_or_insert_default().push(Box::new(logger));
+        self
+    }
+
+    /// Writes no metrics.
+    pub fn no_logger(mut self) -> Self {
+        self.loggers = Some(Vec::new());
+        self
+    }
+
+    /// The module's own hyper-parameters, which are written beside the metrics: anything that serialises to named fields.
+    pub fn hyper_parameters(mut self, parameters: &impl serde::Serialize) -> Self {
+        self.hyper_parameters = Some(toml::Table::try_from(parameters).map_err(|error| error.to_string()));
+        self
+    }
+
+    /// Measures where the time goes.
+    pub fn profiler(mut self, profiler: Profiler) -> Self {
+        self.profiler = Some(profiler);
+        self
+    }
+
+    /// Checks every option and makes the trainer. Nothing is written before a run begins.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] or [`Error::Contradiction`] for the first option that cannot be.
+    pub fn build(self) -> Result<Trainer, Error> {
+        self.config.check()?;
+        let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
+            Error::Contradiction(format!("hyper_parameters cannot be written down: {reason}; give a struct or a map"))
+        })?;
+        Trainer::new(self.config, self.callbacks, self.loggers, self.profiler, hyper_parameters.unwrap_or_default())
+    }
+}

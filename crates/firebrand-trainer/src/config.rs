@@ -1,0 +1,437 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use burn::tensor::Device;
+use firebrand_strategy::{GradientClip, NonFinite, Precision};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::checkpoint::Resume;
+use crate::progress::ProgressMode;
+
+/// Which device computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Accelerator {
+    /// The best that is compiled in and present.
+    #[default]
+    Auto,
+    /// The processor, with Burn's pure-Rust backend Flex.
+    Cpu,
+}
+
+impl Accelerator {
+    /// Lightning's name for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    /// The device, without autodiff.
+    pub fn device(self) -> Device {
+        Device::flex()
+    }
+}
+
+/// A number of batches, or a share of all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Limit {
+    /// At most this many batches.
+    Batches(u64),
+    /// A share of all batches, from 0 to 1.
+    Fraction(f64),
+}
+
+impl Limit {
+    /// No limit.
+    pub const ALL: Self = Self::Fraction(1.0);
+
+    /// Whether nothing is left.
+    pub(crate) fn is_none(self) -> bool {
+        matches!(self, Self::Batches(0) | Self::Fraction(0.0))
+    }
+
+    /// The number of batches out of `total`, which is unknown for a stream; `None` is no limit.
+    pub(crate) fn of(self, total: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Batches(count) => Some(total.map_or(count, |total| count.min(total))),
+            Self::Fraction(share) if share >= 1.0 => total,
+            Self::Fraction(share) => total.map(|total| (total as f64 * share) as u64),
+        }
+    }
+}
+
+impl From<u64> for Limit {
+    fn from(batches: u64) -> Self {
+        Self::Batches(batches)
+    }
+}
+
+impl From<f64> for Limit {
+    fn from(share: f64) -> Self {
+        Self::Fraction(share)
+    }
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(batches) = text.parse::<u64>() {
+            return Ok(Self::Batches(batches));
+        }
+        match text.parse::<f64>() {
+            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self::Fraction(share)),
+            _ => Err("expected a number of batches such as 10, or a share of all from 0.0 to 1.0".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batches(batches) => write!(f, "{batches}"),
+            Self::Fraction(share) => write!(f, "{share:?}"),
+        }
+    }
+}
+
+/// How often the validation runs within an epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ValCheckInterval {
+    /// After a share of the epoch's batches, from just above 0 to 1; 1.0 is once at the end.
+    Fraction(f64),
+    /// After this many training batches; over epoch borders if `check_val_every_n_epoch` is off.
+    Batches(u64),
+    /// After this much time.
+    Time(Duration),
+}
+
+impl FromStr for ValCheckInterval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains(':') {
+            return parse_duration(text).map(Self::Time);
+        }
+        match text.parse::<Limit>() {
+            Ok(Limit::Batches(batches)) => Ok(Self::Batches(batches)),
+            Ok(Limit::Fraction(share)) => Ok(Self::Fraction(share)),
+            Err(_) => Err("expected a number of batches such as 100, a share of the epoch such as 0.25, or a time as \
+                           DD:HH:MM:SS"
+                .to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ValCheckInterval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fraction(share) => write!(f, "{share:?}"),
+            Self::Batches(batches) => write!(f, "{batches}"),
+            Self::Time(time) => f.write_str(&format_duration(*time)),
+        }
+    }
+}
+
+/// Parses `DD:HH:MM:SS`, as Lightning writes times.
+///
+/// # Errors
+///
+/// What was expected.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let expected = || format!("expected a time as DD:HH:MM:SS, such as 00:12:00:00 for twelve hours, and got '{text}'");
+    let parts: Vec<u64> = text.split(':').map(str::parse).collect::<Result<_, _>>().map_err(|_| expected())?;
+    match parts.as_slice() {
+        [days, hours, minutes, seconds] => Ok(Duration::from_secs(((days * 24 + hours) * 60 + minutes) * 60 + seconds)),
+        _ => Err(expected()),
+    }
+}
+
+/// Formats a time as `DD:HH:MM:SS`.
+pub fn format_duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{days:02}:{hours:02}:{minutes:02}:{:02}", seconds % 60)
+}
+
+impl Serialize for ValCheckInterval {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fraction(share) => serializer.serialize_f64(*share),
+            Self::Batches(batches) => serializer.serialize_u64(*batches),
+            Self::Time(time) => serializer.serialize_str(&format_duration(*time)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ValCheckInterval {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Batches(u64),
+            Fraction(f64),
+            Text(String),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Batches(batches) => Ok(Self::Batches(batches)),
+            Form::Fraction(share) => Ok(Self::Fraction(share)),
+            Form::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// The place from which a run goes on, as the text that the command line takes.
+mod resume_text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::checkpoint::Resume;
+
+    pub(super) fn serialize<S: Serializer>(resume: &Option<Resume>, serializer: S) -> Result<S::Ok, S::Error> {
+        match resume {
+            Some(resume) => serializer.collect_str(resume),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Resume>, D::Error> {
+        Ok(Option::<String>::deserialize(deserializer)?.map(|text| Resume::from(text.as_str())))
+    }
+}
+
+/// The resolved options of a trainer. [`Trainer::builder`](crate::Trainer::builder) makes one; a configuration file has the
+/// same keys.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TrainerConfig {
+    /// Which device computes; default `auto`.
+    pub accelerator: Accelerator,
+    /// In which dtype weights are kept and steps compute; default `32-true`.
+    pub precision: Precision,
+    /// The limit of epochs; default 1000 unless there is a limit of steps or time.
+    pub max_epochs: Option<u64>,
+    /// The number of epochs before which nothing but an error or a signal stops the run.
+    pub min_epochs: Option<u64>,
+    /// The exact number of optimizer updates.
+    pub max_steps: Option<u64>,
+    /// The number of updates before which nothing but an error or a signal stops the run.
+    pub min_steps: Option<u64>,
+    /// The limit of time over all parts of the run, in seconds.
+    pub max_time: Option<u64>,
+    /// How much of the training data an epoch uses; default all.
+    pub limit_train_batches: Limit,
+    /// How much of the validation data is used; default all.
+    pub limit_val_batches: Limit,
+    /// How much of the test data is used; default all.
+    pub limit_test_batches: Limit,
+    /// How much of the prediction data is used; default all.
+    pub limit_predict_batches: Limit,
+    /// Train on the first training batches only, the same in every epoch and unshuffled, and validate on as many.
+    pub overfit_batches: Option<Limit>,
+    /// Run this many batches of everything, once, without loggers and checkpoints.
+    pub fast_dev_run: Option<u64>,
+    /// How often the validation runs within an epoch; default once, at its end.
+    pub val_check_interval: ValCheckInterval,
+    /// Validate in every n-th epoch; default 1. `0` counts `val_check_interval` in batches over epoch borders.
+    pub check_val_every_n_epoch: u64,
+    /// The number of validation batches that are tried before the first epoch; default 2.
+    pub num_sanity_val_steps: u64,
+    /// The number of micro-batches per update; default 1.
+    pub accumulate_grad_batches: u64,
+    /// How gradients are kept from exploding; default not at all.
+    pub gradient_clip: Option<GradientClip>,
+    /// What a loss or gradient that is not finite does; default `stop`.
+    pub non_finite: NonFinite,
+    /// Check every gradient of every micro-batch, and name the first parameter whose gradient is not finite; slow.
+    pub detect_anomaly: bool,
+    /// Log step values at every n-th update; default 50.
+    pub log_every_n_steps: u64,
+    /// The seed of weights, data order, augmentation and steps; default 42.
+    pub seed: u64,
+    /// Where runs are written; default `runs`.
+    pub default_root_dir: PathBuf,
+    /// The name of the experiment below it; default the program's.
+    pub name: String,
+    /// From where the run goes on; default nowhere.
+    #[serde(with = "resume_text", skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// How progress is shown; default bars on a terminal and lines elsewhere.
+    pub progress: ProgressMode,
+    /// Whether checkpoints are written; default yes: the last, if no `ModelCheckpoint` says otherwise.
+    pub enable_checkpointing: bool,
+    /// Whether the summary of the module is printed; default yes.
+    pub enable_model_summary: bool,
+}
+
+impl Default for TrainerConfig {
+    fn default() -> Self {
+        Self {
+            accelerator: Accelerator::Auto,
+            precision: Precision::F32,
+            max_epochs: None,
+            min_epochs: None,
+            max_steps: None,
+            min_steps: None,
+            max_time: None,
+            limit_train_batches: Limit::ALL,
+            limit_val_batches: Limit::ALL,
+            limit_test_batches: Limit::ALL,
+            limit_predict_batches: Limit::ALL,
+            overfit_batches: None,
+            fast_dev_run: None,
+            val_check_interval: ValCheckInterval::Fraction(1.0),
+            check_val_every_n_epoch: 1,
+            num_sanity_val_steps: 2,
+            accumulate_grad_batches: 1,
+            gradient_clip: None,
+            non_finite: NonFinite::Stop,
+            detect_anomaly: false,
+            log_every_n_steps: 50,
+            seed: 42,
+            default_root_dir: "runs".into(),
+            name: program_name(),
+            resume: None,
+            progress: ProgressMode::Auto,
+            enable_checkpointing: true,
+            enable_model_summary: true,
+        }
+    }
+}
+
+/// The name of the running program, without folder and extension.
+fn program_name() -> String {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    program.as_deref().and_then(|path| path.file_stem()).map_or_else(
+        || "run".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+impl TrainerConfig {
+    /// The limit of epochs that is in force.
+    pub(crate) fn epoch_limit(&self) -> Option<u64> {
+        match (self.max_epochs, self.max_steps, self.max_time) {
+            (Some(epochs), _, _) => Some(epochs),
+            (None, None, None) => Some(1000),
+            _ => None,
+        }
+    }
+
+    /// Checks every option.
+    ///
+    /// # Errors
+    ///
+    /// The first option that cannot be, with its value and what it takes.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let fail = |field, value: String, expected| Err(Error::Option { field, value, expected });
+        if self.accumulate_grad_batches == 0 {
+            return fail("accumulate_grad_batches", "0".into(), "a number of micro-batches of at least 1");
+        }
+        if self.log_every_n_steps == 0 {
+            return fail("log_every_n_steps", "0".into(), "a number of updates of at least 1");
+        }
+        if self.fast_dev_run == Some(0) {
+            return fail("fast_dev_run", "0".into(), "a number of batches of at least 1");
+        }
+        if self.name.is_empty() || self.name.contains(['/', '\\']) || self.name == ".." || self.name == "." {
+            return fail("name", format!("'{}'", self.name), "a folder name without '/'");
+        }
+        let limits = [
+            ("limit_train_batches", Some(self.limit_train_batches)),
+            ("limit_val_batches", Some(self.limit_val_batches)),
+            ("limit_test_batches", Some(self.limit_test_batches)),
+            ("limit_predict_batches", Some(self.limit_predict_batches)),
+            ("overfit_batches", self.overfit_batches),
+        ];
+        for (field, limit) in limits {
+            if let Some(Limit::Fraction(share)) = limit
+                && !(0.0..=1.0).contains(&share)
+            {
+                return fail(field, share.to_string(), "a number of batches, or a share of all from 0.0 to 1.0");
+            }
+        }
+        match self.val_check_interval {
+            ValCheckInterval::Fraction(share) if !(share > 0.0 && share <= 1.0) => {
+                return fail("val_check_interval", share.to_string(), "a share of the epoch above 0 and up to 1.0");
+            }
+            ValCheckInterval::Batches(0) => {
+                return fail("val_check_interval", "0".into(), "a number of batches of at least 1");
+            }
+            ValCheckInterval::Fraction(share) if self.check_val_every_n_epoch == 0 && share < 1.0 => {
+                return fail(
+                    "val_check_interval",
+                    share.to_string(),
+                    "a number of batches or a time when check_val_every_n_epoch is 0",
+                );
+            }
+            _ => {}
+        }
+        if let Some(GradientClip::Norm(limit) | GradientClip::Value(limit)) = self.gradient_clip
+            && !(limit.is_finite() && limit > 0.0)
+        {
+            return fail("gradient_clip", limit.to_string(), "a finite number above 0");
+        }
+        for (field, minimum, maximum) in
+            [("min_epochs", self.min_epochs, self.max_epochs), ("min_steps", self.min_steps, self.max_steps)]
+        {
+            if let (Some(minimum), Some(maximum)) = (minimum, maximum)
+                && minimum > maximum
+            {
+                return fail(field, minimum.to_string(), "at most the maximum beside it");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_survives_toml() {
+        let config = TrainerConfig {
+            val_check_interval: ValCheckInterval::Time(Duration::from_secs(90)),
+            gradient_clip: Some(GradientClip::Norm(1.0)),
+            resume: Some(Resume::Best),
+            limit_val_batches: Limit::Batches(3),
+            ..TrainerConfig::default()
+        };
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<TrainerConfig>(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn durations_are_read_and_written() {
+        let time = parse_duration("01:02:03:04").unwrap();
+        assert_eq!(time.as_secs(), 93_784);
+        assert_eq!(format_duration(time), "01:02:03:04");
+        assert!(parse_duration("3 h").unwrap_err().contains("DD:HH:MM:SS"));
+    }
+
+    #[test]
+    fn impossible_options_are_named() {
+        let config = TrainerConfig { limit_val_batches: Limit::Fraction(1.5), ..TrainerConfig::default() };
+        let text = config.check().unwrap_err().to_string();
+        assert!(text.contains("limit_val_batches") && text.contains("1.5"), "{text}");
+    }
+
+    #[test]
+    fn limits_are_shares_or_counts() {
+        assert_eq!("10".parse(), Ok(Limit::Batches(10)));
+        assert_eq!("0.5".parse(), Ok(Limit::Fraction(0.5)));
+        assert_eq!("1.0".parse(), Ok(Limit::Fraction(1.0)));
+        assert!("1.5".parse::<Limit>().is_err());
+        assert_eq!(Limit::Fraction(0.5).of(Some(9)), Some(4));
+        assert_eq!(Limit::Batches(5).of(None), Some(5));
+        assert_eq!(Limit::ALL.of(None), None);
+    }
+}

@@ -1,0 +1,157 @@
+use crate::Error;
+use crate::callbacks::CheckpointRequest;
+use crate::checkpoint::{Pointer, SaveOutcome, SaveRequest};
+
+use super::counters::Counters;
+use super::fit_loop::FitLoop;
+use super::save::report_failure;
+
+impl FitLoop<'_> {
+    /// Between two updates, when everything that belongs to the first is done: checkpoints are taken and signals obeyed.
+    pub(super) fn safe_point(&mut self) -> Result<(), Error> {
+        self.take_checkpoints()?;
+        self.poll_checkpoints();
+        let Some(interrupt) = self.signals.requested() else { return Ok(()) };
+        self.save_on_exit()?;
+        self.flush_checkpoints();
+        let saved = match (&self.writer, &self.last, self.failed_saves) {
+            (None, ..) => "no checkpoint was written, since checkpoints are off".to_owned(),
+            (_, Some(last), 0) => format!("resume from {}", last.display()),
+            (_, Some(last), _) => format!("some checkpoints could not be written; the newest is {}", last.display()),
+            (_, None, _) => "its checkpoint could not be written".to_owned(),
+        };
+        Err(Error::Interrupted {
+            signal: interrupt.name(),
+            exit_code: interrupt.exit_code(),
+            global_step: self.counters.global_step,
+            saved,
+        })
+    }
+
+    /// Saves where the run ends, unless that was done already, so that it can go on from there.
+    pub(super) fn save_on_exit(&mut self) -> Result<(), Error> {
+        if self.saved_at == Some(self.counters.total_batches) || self.counters.total_batches == 0 {
+            return self.take_checkpoints();
+        }
+        self.requests.push(CheckpointRequest { last: true, ..CheckpointRequest::default() });
+        self.take_checkpoints()
+    }
+
+    /// Takes the checkpoints that were asked for. The snapshot is made here, the files are written in the background.
+    pub(super) fn take_checkpoints(&mut self) -> Result<(), Error> {
+        let requests = std::mem::take(&mut self.requests);
+        if requests.is_empty() || self.writer.is_none() {
+            return Ok(());
+        }
+        // What was logged before the checkpoint must be on disk before the checkpoint is: a resumed run does not log it again.
+        self.parts.loggers.flush();
+        let snapshot = {
+            let _span = self.parts.profiler.span("checkpoint_snapshot");
+            self.saved().snapshot()
+        };
+        self.saved_at = Some(self.counters.total_batches);
+        let _span = self.parts.profiler.span("checkpoint_submit");
+        for request in joined(requests, &self.counters) {
+            let (name, wanted) = request;
+            let mut save = SaveRequest::new(name.clone(), snapshot.clone());
+            if wanted.last {
+                save = save.point(Pointer::Last);
+            }
+            if wanted.best {
+                save = save.point(Pointer::Best);
+            }
+            for path in &wanted.remove {
+                if let Some(old) = path.file_name() {
+                    save = save.remove(old.to_string_lossy());
+                }
+            }
+            let Some((run, writer)) = self.parts.run.as_ref().zip(self.writer.as_mut()) else { break };
+            let path = run.checkpoints().join(&name);
+            if wanted.last {
+                self.submitted_last = Some(path.clone());
+            }
+            if wanted.best {
+                self.submitted_best = Some(path);
+            }
+            let outcomes = writer.submit(save);
+            self.take_outcomes(outcomes);
+        }
+        Ok(())
+    }
+
+    fn poll_checkpoints(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            let outcomes = writer.poll();
+            self.take_outcomes(outcomes);
+        }
+    }
+
+    /// Waits until everything that was submitted is written.
+    pub(super) fn flush_checkpoints(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            let outcomes = writer.flush();
+            self.take_outcomes(outcomes);
+        }
+    }
+
+    /// Tells the callbacks what became of their checkpoints. A failure stops nothing.
+    fn take_outcomes(&mut self, outcomes: Vec<SaveOutcome>) {
+        let Some(run) = &self.parts.run else { return };
+        for outcome in outcomes {
+            let path = run.checkpoints().join(&outcome.name);
+            match outcome.result {
+                Ok(_) => {
+                    if self.submitted_last.as_ref() == Some(&path) {
+                        self.last = Some(path.clone());
+                    }
+                    if self.submitted_best.as_ref() == Some(&path) {
+                        self.best = Some(path.clone());
+                    }
+                    self.parts.events.iter_mut().for_each(|callback| callback.on_checkpoint_saved(&path));
+                }
+                Err(error) => {
+                    self.failed_saves += 1;
+                    report_failure(&error);
+                    self.parts.events.iter_mut().for_each(|callback| callback.on_checkpoint_failed(&path));
+                }
+            }
+        }
+    }
+}
+
+/// Requests by name: several for one place become one.
+fn joined(requests: Vec<CheckpointRequest>, counters: &Counters) -> Vec<(String, CheckpointRequest)> {
+    // At the end of an epoch the counters stand at the start of the next one.
+    let at_start = counters.batches_in_epoch == 0 && counters.epoch > 0;
+    let default_name = Counters::checkpoint_name(counters.epoch - u64::from(at_start), counters.global_step);
+    let mut joined: Vec<(String, CheckpointRequest)> = Vec::new();
+    for request in requests {
+        let name = request.name.clone().unwrap_or_else(|| default_name.clone());
+        match joined.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => {
+                known.last |= request.last;
+                known.best |= request.best;
+                known.remove.extend(request.remove);
+            }
+            None => joined.push((name, request)),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_for_one_place_are_one() {
+        let counters = Counters { epoch: 3, global_step: 12, ..Counters::default() };
+        let request = |last, best| CheckpointRequest { last, best, ..CheckpointRequest::default() };
+        let named = CheckpointRequest { name: Some("kept".into()), ..CheckpointRequest::default() };
+        let joined = joined(vec![request(true, false), named, request(false, true)], &counters);
+        assert_eq!(joined.len(), 2);
+        assert_eq!(joined[0].0, "epoch=002-step=000012");
+        assert!(joined[0].1.last && joined[0].1.best);
+        assert_eq!(joined[1].0, "kept");
+    }
+}

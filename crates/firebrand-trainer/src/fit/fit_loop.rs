@@ -1,0 +1,348 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use burn::tensor::Device;
+use firebrand_core::{BoxError, ErasedModule, FitInfo, Stage, StepContext, StepInfo};
+use firebrand_strategy::{Engine, EngineOptions, LearningRate, PrepareOptions, SingleDevice};
+
+use crate::callbacks::CheckpointRequest;
+use crate::checkpoint::{BackgroundWriter, Checkpoint, CheckpointDir};
+use crate::config::Limit;
+use crate::data::{AnyLoader, EpochRequest, ErasedDataModule};
+use crate::loggers::{Loggers, RunDirectory};
+use crate::logging::{Accumulators, StepValues};
+use crate::profiler::Profiler;
+use crate::progress::ProgressReporter;
+use crate::signals::SignalGuard;
+use crate::{Error, TrainerConfig};
+
+use super::counters::Counters;
+use super::events::{Events, callbacks, module_hook};
+use super::limits::Limits;
+use super::report::FitReport;
+use super::restore::assign_weights;
+use super::save::Saved;
+use super::validation_schedule::ValidationSchedule;
+
+/// What a trainer lends to one fit.
+pub(crate) struct FitParts<'a> {
+    pub config: &'a TrainerConfig,
+    pub events: &'a mut Events,
+    pub loggers: &'a mut Loggers,
+    pub progress: &'a mut ProgressReporter,
+    pub profiler: &'a Profiler,
+    /// The training device, with autodiff.
+    pub device: Device,
+    /// Where the run writes; `None` if it writes nothing.
+    pub run: Option<RunDirectory>,
+    /// The checkpoint from which the run goes on.
+    pub resume: Option<Checkpoint>,
+    /// Options and hyper-parameters, for the loggers.
+    pub hparams: &'a toml::Table,
+}
+
+/// One fit: epochs of micro-batches, updates, validations and checkpoints.
+pub(crate) struct FitLoop<'a> {
+    pub(super) parts: FitParts<'a>,
+    pub(super) module: Box<dyn ErasedModule>,
+    pub(super) engine: Engine,
+    pub(super) train: AnyLoader,
+    pub(super) num_training_batches: Option<u64>,
+    pub(super) validation: Vec<AnyLoader>,
+    pub(super) limits: Limits,
+    pub(super) schedule: ValidationSchedule,
+    pub(super) writer: Option<BackgroundWriter>,
+    pub(super) signals: SignalGuard,
+
+    pub(super) counters: Counters,
+    pub(super) metrics: BTreeMap<String, f64>,
+    pub(super) rates: Vec<LearningRate>,
+    pub(super) step_values: StepValues,
+    pub(super) epoch_values: Accumulators,
+    pub(super) accumulate: u64,
+    pub(super) next_accumulate: Option<u64>,
+    pub(super) micro_batches: u64,
+
+    pub(super) started: Instant,
+    pub(super) elapsed_before: u64,
+    pub(super) last_validation: Instant,
+    pub(super) stop: Option<String>,
+    pub(super) requests: Vec<CheckpointRequest>,
+    pub(super) submitted_last: Option<PathBuf>,
+    pub(super) submitted_best: Option<PathBuf>,
+    pub(super) saved_at: Option<u64>,
+    pub(super) last: Option<PathBuf>,
+    pub(super) best: Option<PathBuf>,
+    pub(super) failed_saves: u64,
+}
+
+impl<'a> FitLoop<'a> {
+    /// Takes the module over, makes it ready, and goes to the checkpoint if there is one.
+    pub(crate) fn new(
+        parts: FitParts<'a>,
+        mut module: Box<dyn ErasedModule>,
+        data: &dyn ErasedDataModule,
+    ) -> Result<Self, Error> {
+        let config = parts.config;
+        let signals = SignalGuard::listen()?;
+        let train = data.train_loader()?;
+        let validation = data.loaders(Stage::Validate)?;
+        let limits = Limits::of(config);
+        let num_training_batches = epoch_length(config, &train)?;
+        let schedule = if validation.is_empty() || config.limit_val_batches.is_none() {
+            ValidationSchedule::Never
+        } else {
+            ValidationSchedule::new(config, num_training_batches)?
+        };
+        let accumulate = config.accumulate_grad_batches;
+        let info = FitInfo::new(
+            limits.estimated_steps(num_training_batches, accumulate),
+            limits.max_epochs(),
+            1,
+        );
+        let setup = module.configure_optimizers(&info);
+        let prepare =
+            PrepareOptions { device: parts.device.clone(), precision: config.precision, seed: config.seed };
+        let options = EngineOptions {
+            clip: config.gradient_clip,
+            non_finite: config.non_finite,
+            detect_anomaly: config.detect_anomaly,
+        };
+        let engine = Engine::new(module.as_mut(), &setup, &prepare, options, Box::new(SingleDevice::new()))?;
+        let writer = match parts.run.as_ref().filter(|_| parts.events.saves_checkpoints()) {
+            Some(run) => Some(BackgroundWriter::new(CheckpointDir::new(run.checkpoints()))?),
+            None => None,
+        };
+        let now = Instant::now();
+        let mut fit = Self {
+            rates: engine.learning_rates(),
+            parts,
+            module,
+            engine,
+            train,
+            num_training_batches,
+            validation,
+            limits,
+            schedule,
+            writer,
+            signals,
+            counters: Counters::default(),
+            metrics: BTreeMap::new(),
+            step_values: StepValues::default(),
+            epoch_values: Accumulators::default(),
+            accumulate,
+            next_accumulate: None,
+            micro_batches: 0,
+            started: now,
+            elapsed_before: 0,
+            last_validation: now,
+            stop: None,
+            requests: Vec::new(),
+            submitted_last: None,
+            submitted_best: None,
+            saved_at: None,
+            last: None,
+            best: None,
+            failed_saves: 0,
+        };
+        fit.restore()?;
+        Ok(fit)
+    }
+
+    fn restore(&mut self) -> Result<(), Error> {
+        let Some(checkpoint) = self.parts.resume.take() else { return Ok(()) };
+        self.saved().restore(&checkpoint)?;
+        self.rates = self.engine.learning_rates();
+        self.elapsed_before = self.counters.elapsed_ms;
+        self.saved_at = Some(self.counters.total_batches);
+        self.last = Some(checkpoint.path().to_owned());
+        let (epoch, global_step) = (self.counters.epoch, self.counters.global_step);
+        tracing::info!("going on from {} (epoch {epoch}, global step {global_step})", checkpoint.path().display());
+        Ok(())
+    }
+
+    pub(super) fn saved(&mut self) -> Saved<'_> {
+        Saved {
+            module: &mut self.module,
+            engine: &mut self.engine,
+            counters: &mut self.counters,
+            epoch_values: &mut self.epoch_values,
+            metrics: &mut self.metrics,
+            accumulate: &mut self.accumulate,
+            events: self.parts.events,
+            seed: self.parts.config.seed,
+            precision: self.parts.config.precision.as_str(),
+        }
+    }
+
+    /// Runs to the end, and leaves loggers, checkpoints and the terminal in order whatever happens.
+    pub(crate) fn run(mut self) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
+        let outcome = self.train();
+        self.flush_checkpoints();
+        self.parts.progress.finish();
+        let failures = self.parts.loggers.finish();
+        let stop_reason = outcome?;
+        drop(failures); // Warned about by `finish`.
+        let report = FitReport {
+            global_step: self.counters.global_step,
+            epoch: self.counters.epoch,
+            stop_reason,
+            metrics: self.metrics,
+            run_directory: self.parts.run.as_ref().map(|run| run.path().to_owned()),
+            last_checkpoint: self.last,
+            best_checkpoint: self.best,
+            failed_saves: self.failed_saves,
+        };
+        Ok((self.module, report))
+    }
+
+    fn train(&mut self) -> Result<String, Error> {
+        let resumed_at = self.saved_at.map(|_| self.counters.global_step);
+        if let Some(run) = &self.parts.run {
+            self.parts.loggers.begin(run, resumed_at)?;
+            self.parts.loggers.log_hparams(self.parts.hparams);
+        }
+        module_hook!(self, on_fit_start);
+        callbacks!(self, on_fit_start, Stage::Train, None);
+        if resumed_at.is_none() {
+            self.sanity_check()?;
+        }
+        let reason = loop {
+            if let Some(reason) = self.over() {
+                break reason;
+            }
+            self.epoch()?;
+        };
+        self.engine.discard()?;
+        self.save_on_exit()?;
+        module_hook!(self, on_fit_end);
+        let weights = callbacks!(self, on_fit_end, Stage::Train, None);
+        if let Some(weights) = weights {
+            let device = self.engine.device().clone();
+            assign_weights(self.module.as_mut(), &weights, &device, self.engine.master_dtype());
+        }
+        self.take_checkpoints()?;
+        Ok(reason)
+    }
+
+    /// Why the run ends here, if it does.
+    pub(super) fn over(&mut self) -> Option<String> {
+        if let Some(reason) = self.limits.reached(&self.counters) {
+            return Some(reason);
+        }
+        let reason = self.stop.take()?;
+        if self.limits.allows_stop(&self.counters) {
+            return Some(reason);
+        }
+        tracing::info!("{reason}, but min_epochs or min_steps is not reached: training goes on");
+        None
+    }
+
+    fn epoch(&mut self) -> Result<(), Error> {
+        let config = self.parts.config;
+        self.take_accumulate();
+        if self.counters.batches_in_epoch == 0 {
+            module_hook!(self, on_train_epoch_start);
+            callbacks!(self, on_train_epoch_start, Stage::Train, None);
+            self.take_accumulate();
+        }
+        let title = match self.limits.max_epochs() {
+            Some(epochs) => format!("epoch {}/{epochs}", self.counters.epoch + 1),
+            None => format!("epoch {}", self.counters.epoch + 1),
+        };
+        let done = self.counters.batches_in_epoch;
+        self.parts.progress.begin_stage(&title, self.num_training_batches, done);
+        let request = train_request(config, self.counters.epoch, self.num_training_batches)
+            .skip_samples(self.counters.samples_in_epoch);
+        let remaining = request.limit_batches.map(|limit| limit.saturating_sub(done));
+        let inner = self.parts.device.clone().without_autodiff();
+        let mut batches = self.train.epoch(&request.limit_batches(remaining), &inner)?;
+        // One batch ahead, to know which is the last: its update takes what the group has.
+        let mut next = batches.next().transpose()?;
+        while let Some(loaded) = next {
+            next = {
+                let _span = self.parts.profiler.span("data_wait");
+                batches.next().transpose()?
+            };
+            let epoch_over = next.is_none();
+            let leave = self.train_batch(loaded, epoch_over)?;
+            if leave && !epoch_over {
+                return Ok(());
+            }
+        }
+        drop(batches);
+        self.end_epoch()
+    }
+
+    fn end_epoch(&mut self) -> Result<(), Error> {
+        let values = self.epoch_values.values();
+        self.epoch_values.clear();
+        self.log_values(values.into_iter().map(|(name, value, _)| (name, value)).collect());
+        module_hook!(self, on_train_epoch_end);
+        let late = self.epoch_values.values();
+        self.epoch_values.clear();
+        self.log_values(late.into_iter().map(|(name, value, _)| (name, value)).collect());
+        let logged: Vec<String> = self.metrics.keys().cloned().collect();
+        self.engine.end_epoch(&|name| self.metrics.get(name).copied(), &logged)?;
+        self.rates = self.engine.learning_rates();
+        callbacks!(self, on_train_epoch_end, Stage::Train, None);
+        let shown = self.shown_metrics();
+        self.parts.progress.set_metrics(&shown);
+        self.parts.progress.end_stage();
+        self.counters.next_epoch();
+        self.safe_point()
+    }
+
+    /// A context for a hook, where the run stands.
+    pub(super) fn context(&self, optimizer_index: usize) -> StepContext {
+        StepContext::new(StepInfo {
+            epoch: self.counters.epoch,
+            global_step: self.counters.global_step,
+            batch_index: self.counters.batches_in_epoch,
+            optimizer_index,
+            ..StepInfo::first(Stage::Train, self.parts.device.clone())
+        })
+    }
+
+    pub(super) fn hook_failed(&self, hook: &'static str, source: BoxError) -> Error {
+        Error::Module { hook, epoch: self.counters.epoch, global_step: self.counters.global_step, source }
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.counters.elapsed_ms = self.elapsed_before + self.started.elapsed().as_millis() as u64;
+    }
+}
+
+/// What is asked of the training loader for an epoch, from its start.
+fn train_request(config: &TrainerConfig, epoch: u64, num_batches: Option<u64>) -> EpochRequest {
+    match (config.overfit_batches, config.fast_dev_run) {
+        (_, Some(batches)) => EpochRequest::train(config.seed, epoch).limit_batches(Some(batches)),
+        (Some(limit), None) => {
+            // A limit that is a share was resolved with the loader's length.
+            EpochRequest::overfit(config.seed, limit.of(num_batches).or(num_batches).unwrap_or(u64::MAX))
+        }
+        (None, None) => {
+            let limited = config.limit_train_batches != Limit::ALL;
+            EpochRequest::train(config.seed, epoch)
+                .limit_batches(num_batches.filter(|_| limited).or(config.limit_train_batches.of(None)))
+        }
+    }
+}
+
+/// The number of micro-batches of an epoch, if it is known.
+fn epoch_length(config: &TrainerConfig, train: &AnyLoader) -> Result<Option<u64>, Error> {
+    let total = train.num_batches(&EpochRequest::train(config.seed, 0))?;
+    let limit = match (config.fast_dev_run, config.overfit_batches) {
+        (Some(batches), _) => Limit::Batches(batches),
+        (None, Some(limit)) => limit,
+        (None, None) => config.limit_train_batches,
+    };
+    match limit.of(total) {
+        Some(0) => Err(Error::Contradiction(format!(
+            "the limit of {limit} leaves no training batch{}; raise limit_train_batches or overfit_batches",
+            total.map_or_else(String::new, |total| format!(" out of {total}"))
+        ))),
+        length => Ok(length.or(total)),
+    }
+}

@@ -1,0 +1,23 @@
+//! The loops: one over epochs and batches to fit, one over batches to evaluate, one to predict.
+
+mod checkpointing;
+mod counters;
+mod evaluate;
+mod events;
+mod fit_loop;
+mod limits;
+mod predict;
+mod report;
+mod restore;
+mod save;
+mod train_batch;
+mod validate;
+mod validation_schedule;
+
+pub(crate) use evaluate::{Evaluation, evaluation_module};
+pub(crate) use events::Events;
+pub(crate) use fit_loop::{FitLoop, FitParts};
+pub(crate) use predict::predict;
+pub use predict::Predictions;
+pub use report::{Evaluated, FitReport, Fitted};
+pub(crate) use restore::{assign_weights, check_weights, tensors_of};

@@ -1,0 +1,171 @@
+use firebrand_core::{SeedStream, Stage, StepContext, seed_from};
+use firebrand_strategy::Update;
+
+use crate::Error;
+use crate::data::LoadedBatch;
+use crate::loggers::LogRow;
+
+use super::events::{callbacks, module_hook};
+use super::fit_loop::FitLoop;
+
+impl FitLoop<'_> {
+    /// One micro-batch, and its update if it completes one. Returns whether the run ends here.
+    pub(super) fn train_batch(&mut self, loaded: LoadedBatch, epoch_over: bool) -> Result<bool, Error> {
+        let completes = epoch_over || self.micro_batches + 1 >= self.accumulate;
+        module_hook!(self, on_train_batch_start);
+        let consumed = loaded.consumed;
+        let update = if self.module.automatic_optimization() {
+            self.automatic_step(loaded, completes)?
+        } else {
+            self.manual_step(loaded)?
+        };
+        self.micro_batches = if completes { 0 } else { self.micro_batches + 1 };
+        self.counters.batches_in_epoch += 1;
+        self.counters.total_batches += 1;
+        self.counters.samples_in_epoch = consumed;
+        let stepped = matches!(update, Some(Update::Stepped { .. }));
+        if update.is_some() {
+            self.counters.attempts += 1;
+            self.counters.global_step += u64::from(stepped);
+            self.rates = self.engine.learning_rates();
+        }
+        self.tick();
+        if stepped && self.counters.global_step.is_multiple_of(self.parts.config.log_every_n_steps) {
+            let _span = self.parts.profiler.span("logging");
+            let values = self.step_values.read();
+            self.log_values(values);
+        }
+        module_hook!(self, on_train_batch_end);
+        callbacks!(self, on_train_batch_end, Stage::Train, update);
+        self.show_progress();
+        if update.is_some() {
+            self.step_values.clear();
+        }
+        let since_last = self.last_validation.elapsed();
+        if self.schedule.is_due(&self.counters, epoch_over, since_last) {
+            self.validate()?;
+        }
+        if update.is_none() || epoch_over {
+            // Between updates nothing is saved and nothing stops; at the end of an epoch both wait for its hooks.
+            return Ok(false);
+        }
+        self.take_accumulate();
+        self.safe_point()?;
+        let reason = self.over();
+        let leave = reason.is_some();
+        // Found again by the loop over epochs.
+        self.stop = self.stop.take().or(reason);
+        Ok(leave)
+    }
+
+    fn automatic_step(&mut self, loaded: LoadedBatch, completes: bool) -> Result<Option<Update>, Error> {
+        let samples = loaded.num_samples as f64;
+        let device = self.parts.device.clone();
+        let batch = loaded.batch.to_device(&device).to_dtype(self.engine.compute_dtype());
+        let num_optimizers = self.engine.optimizers().len();
+        let mut batch = Some(batch);
+        let mut outcome = None;
+        for optimizer in 0..num_optimizers {
+            let last = optimizer + 1 == num_optimizers;
+            let batch = if last { batch.take() } else { batch.clone() };
+            let Some(batch) = batch else { break };
+            self.seed_step(optimizer);
+            let mut step = self.context(optimizer);
+            {
+                let _span = self.parts.profiler.span("training_step");
+                self.engine.micro_batch(self.module.as_ref(), batch, &mut step, completes)?;
+            }
+            self.take_logs(&mut step, samples)?;
+            if completes {
+                let update = self.update(optimizer)?;
+                // One training step is one step, whatever the number of optimizers: it counts if any of them moved.
+                outcome = match (outcome, update) {
+                    (Some(Update::Stepped { gradient_norm }), _) => Some(Update::Stepped { gradient_norm }),
+                    (_, update) => Some(update),
+                };
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn update(&mut self, optimizer: usize) -> Result<Update, Error> {
+        let _span = self.parts.profiler.span("update");
+        let mut step = self.context(optimizer);
+        let mut before = |module: &mut dyn firebrand_core::ErasedModule| {
+            module.on_before_optimizer_step(&mut step).map_err(|source| firebrand_strategy::Error::Step {
+                step: "on_before_optimizer_step",
+                epoch: step.epoch(),
+                batch_index: step.batch_index(),
+                global_step: step.global_step(),
+                source,
+            })
+        };
+        let update = self.engine.update(self.module.as_mut(), optimizer, &mut before)?;
+        self.take_logs(&mut step, 1.0)?;
+        Ok(update)
+    }
+
+    fn manual_step(&mut self, loaded: LoadedBatch) -> Result<Option<Update>, Error> {
+        let samples = loaded.num_samples as f64;
+        let device = self.parts.device.clone();
+        let batch = loaded.batch.to_device(&device).to_dtype(self.engine.compute_dtype());
+        self.seed_step(0);
+        let mut step = self.context(0);
+        let _span = self.parts.profiler.span("training_step");
+        let mut engine = self.engine.manual(&step);
+        let outcome = self.module.manual_training_step(&mut engine, batch, &mut step);
+        let stepped = engine.updated().iter().any(|updated| *updated);
+        outcome.map_err(|source| match source.downcast::<firebrand_strategy::Error>() {
+            Ok(error) => Error::Strategy(*error),
+            Err(source) => Error::Strategy(firebrand_strategy::Error::Step {
+                step: "manual_training_step",
+                epoch: step.epoch(),
+                batch_index: step.batch_index(),
+                global_step: step.global_step(),
+                source,
+            }),
+        })?;
+        self.take_logs(&mut step, samples)?;
+        Ok(stepped.then_some(Update::Stepped { gradient_norm: f64::NAN }))
+    }
+
+    /// Random numbers inside a step are a function of the seed, the update, the micro-batch, the rank and the optimizer.
+    fn seed_step(&self, optimizer: usize) {
+        let numbers = [self.counters.attempts, self.micro_batches, 0, optimizer as u64];
+        self.parts.device.seed(seed_from(self.parts.config.seed, SeedStream::Step, "", &numbers));
+    }
+
+    fn take_logs(&mut self, step: &mut StepContext, samples: f64) -> Result<(), Error> {
+        let logs = step.take_logs();
+        self.step_values.add(&logs, samples);
+        self.epoch_values.add(logs, Stage::Train, samples, "")?;
+        Ok(())
+    }
+
+    /// Gives values to the loggers, and to whoever monitors them.
+    pub(super) fn log_values(&mut self, values: Vec<(String, f64)>) {
+        if values.is_empty() {
+            return;
+        }
+        let (step, epoch) = (self.counters.global_step, self.counters.epoch);
+        self.parts.loggers.log_metrics(&LogRow { step, epoch, values: &values });
+        self.metrics.extend(values);
+    }
+
+    fn show_progress(&mut self) {
+        self.parts.progress.advance(1);
+        if self.parts.progress.wants_metrics() {
+            let values = self.step_values.read_shown();
+            if !values.is_empty() {
+                self.parts.progress.set_metrics(&values);
+            }
+        }
+    }
+
+    /// A change of accumulation begins with a new group.
+    pub(super) fn take_accumulate(&mut self) {
+        if let Some(micro_batches) = self.next_accumulate.take() {
+            self.accumulate = micro_batches.max(1);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The rows of a run as comma-separated values.
+
+mod logger;
+mod table;
+
+pub use logger::CsvLogger;

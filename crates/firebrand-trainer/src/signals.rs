@@ -1,0 +1,114 @@
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::{emulate_default_handler, exit};
+
+use crate::Error;
+
+/// A second Ctrl+C counts only so much later: a terminal may deliver one press twice.
+const SECOND_PRESS: Duration = Duration::from_millis(500);
+
+/// A request from outside to finish the step, save and leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// SIGTERM: the job is preempted.
+    Terminate,
+    /// Ctrl+C.
+    Keyboard,
+}
+
+impl Interrupt {
+    /// The exit code that shells expect: 128 and the number of the signal.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Terminate => 143,
+            Self::Keyboard => 130,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Keyboard => "Ctrl+C",
+        }
+    }
+}
+
+/// What the last signal asked for: 0 nothing, else the exit code.
+static REQUESTED: AtomicU8 = AtomicU8::new(0);
+/// Whether a run is under way that will look at the request; otherwise a signal does what it does without us.
+static LISTENING: AtomicBool = AtomicBool::new(false);
+static INSTALLED: OnceLock<Result<(), std::io::ErrorKind>> = OnceLock::new();
+static FIRST_PRESS: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Listens for signals while it lives.
+pub(crate) struct SignalGuard(());
+
+impl SignalGuard {
+    /// Starts to listen. The thread that waits for signals is made once per process.
+    pub(crate) fn listen() -> Result<Self, Error> {
+        let installed = INSTALLED.get_or_init(|| {
+            let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| error.kind())?;
+            std::thread::Builder::new()
+                .name("firebrand-signals".to_owned())
+                .spawn(move || signals.forever().for_each(handle))
+                .map(drop)
+                .map_err(|error| error.kind())
+        });
+        installed.map_err(|kind| Error::Signals(kind.into()))?;
+        REQUESTED.store(0, Ordering::SeqCst);
+        *FIRST_PRESS.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        LISTENING.store(true, Ordering::SeqCst);
+        Ok(Self(()))
+    }
+
+    /// What a signal has asked for since listening began.
+    pub(crate) fn requested(&self) -> Option<Interrupt> {
+        match REQUESTED.load(Ordering::Relaxed) {
+            0 => None,
+            143 => Some(Interrupt::Terminate),
+            _ => Some(Interrupt::Keyboard),
+        }
+    }
+}
+
+impl Drop for SignalGuard {
+    fn drop(&mut self) {
+        LISTENING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Runs on the signal thread, where everything is allowed.
+fn handle(signal: i32) {
+    if !LISTENING.load(Ordering::SeqCst) {
+        // Nothing to save: leave as the signal says.
+        let _ = emulate_default_handler(signal);
+        return;
+    }
+    if signal == SIGTERM {
+        REQUESTED.store(Interrupt::Terminate.exit_code(), Ordering::SeqCst);
+        return;
+    }
+    let now = Instant::now();
+    let mut first = FIRST_PRESS.lock().unwrap_or_else(PoisonError::into_inner);
+    match *first {
+        None => {
+            *first = Some(now);
+            let _ = REQUESTED.compare_exchange(
+                0,
+                Interrupt::Keyboard.exit_code(),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+            tracing::warn!("Ctrl+C: finishing the step and saving a checkpoint; press again to leave at once");
+        }
+        Some(pressed) if now.duration_since(pressed) >= SECOND_PRESS => {
+            crate::progress::suspend(|| eprintln!("Ctrl+C again: leaving without a checkpoint"));
+            exit(i32::from(Interrupt::Keyboard.exit_code()));
+        }
+        Some(_) => {}
+    }
+}

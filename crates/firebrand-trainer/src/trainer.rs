@@ -1,0 +1,444 @@
+use std::path::Path;
+
+use burn::tensor::Device;
+use firebrand_core::{ErasedModule, LightningModule, Stage, erase, restore_type};
+use firebrand_strategy::PrepareOptions;
+
+use crate::builder::TrainerBuilder;
+use crate::callbacks::{Callback, ModelCheckpoint, ModelSummary};
+use crate::checkpoint::{Checkpoint, Resume, open_weights};
+use crate::config::Limit;
+use crate::data::{DataModule, ErasedDataModule};
+use crate::fit::{
+    Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, assign_weights, check_weights,
+    evaluation_module, predict, tensors_of,
+};
+use crate::loggers::{CsvLogger, Logger, Loggers, RunDirectory, TensorBoardLogger};
+use crate::profiler::Profiler;
+use crate::progress::ProgressReporter;
+use crate::run::{find_checkpoint, run_of};
+use crate::{Error, TrainerConfig};
+
+/// Trains, evaluates and predicts with modules.
+///
+/// It owns the only loops there are. A module goes into [`fit`](Self::fit) by value and comes back by value:
+///
+/// ```
+/// # use burn::module::Module;
+/// # use burn::nn::{Linear, LinearConfig};
+/// # use burn::data::dataset::InMemDataset;
+/// # use burn::optim::SgdConfig;
+/// # use burn::tensor::{Device, Tensor};
+/// # use firebrand_core::{FitInfo, LightningModule, OptimizerSetup, Result, StepContext};
+/// use firebrand_trainer::{Trainer, data::{Data, DataLoader}};
+/// # #[derive(Module, Debug)]
+/// # struct Line { linear: Linear }
+/// # impl LightningModule for Line {
+/// #     type Batch = (Tensor<2>, Tensor<2>);
+/// #     fn training_step(&self, (x, y): Self::Batch, step: &mut StepContext) -> Result<Tensor<1>> {
+/// #         let loss = (self.linear.forward(x) - y).powf_scalar(2.0).mean();
+/// #         step.log("train_loss", &loss);
+/// #         Ok(loss)
+/// #     }
+/// #     fn configure_optimizers(&self, _: &FitInfo) -> OptimizerSetup { OptimizerSetup::new(SgdConfig::new(), 0.1) }
+/// # }
+/// # fn main() -> Result<()> {
+/// # let folder = tempfile::tempdir()?;
+/// # let device = Device::flex();
+/// # let line = Line { linear: LinearConfig::new(1, 1).init(&device) };
+/// # let points: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
+/// # let loader = DataLoader::from_fn(InMemDataset::new(points), |xs: Vec<f32>, device: &Device| {
+/// #     let x = Tensor::<1>::from_floats(xs.as_slice(), device).reshape([xs.len(), 1]);
+/// #     Ok((x.clone(), x * 2.0))
+/// # }).batch_size(8).shuffle(true);
+/// let mut trainer = Trainer::builder()
+///     .max_epochs(20)
+///     .default_root_dir(folder.path())
+///     .build()?;
+/// let fitted = trainer.fit(line, Data::new().train(loader))?;
+/// assert_eq!(fitted.report.global_step, 160);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Trainer {
+    config: TrainerConfig,
+    events: Events,
+    loggers: Loggers,
+    progress: ProgressReporter,
+    profiler: Profiler,
+    hyper_parameters: toml::Table,
+    last_run: Option<RunDirectory>,
+}
+
+impl Trainer {
+    /// Starts with the defaults.
+    pub fn builder() -> TrainerBuilder {
+        TrainerBuilder::default()
+    }
+
+    pub(crate) fn new(
+        config: TrainerConfig,
+        mut callbacks: Vec<Box<dyn Callback>>,
+        loggers: Option<Vec<Box<dyn Logger>>>,
+        profiler: Option<Profiler>,
+        hyper_parameters: toml::Table,
+    ) -> Result<Self, Error> {
+        if config.enable_model_summary && !callbacks.iter().any(|callback| callback.name() == ModelSummary::NAME) {
+            callbacks.insert(0, Box::new(ModelSummary::new()));
+        }
+        let saves = callbacks.iter().any(|callback| callback.saves_checkpoints());
+        if !config.enable_checkpointing && saves {
+            return Err(Error::Contradiction(
+                "enable_checkpointing is off, and a callback saves checkpoints; remove one of them".to_owned(),
+            ));
+        }
+        if config.enable_checkpointing && !saves {
+            callbacks.push(Box::new(ModelCheckpoint::new()));
+        }
+        if config.fast_dev_run.is_some() {
+            callbacks.retain(|callback| !callback.saves_checkpoints());
+        }
+        let mut names: Vec<String> = callbacks.iter().map(|callback| callback.name()).collect();
+        names.sort();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::Contradiction(format!(
+                "two callbacks are named {}; their states could not be told apart in a checkpoint",
+                pair[0]
+            )));
+        }
+        let loggers = match loggers {
+            _ if config.fast_dev_run.is_some() => Vec::new(),
+            Some(loggers) => loggers,
+            None => vec![Box::new(CsvLogger::new()) as Box<dyn Logger>, Box::new(TensorBoardLogger::new())],
+        };
+        Ok(Self {
+            progress: ProgressReporter::new(config.progress),
+            events: Events::new(callbacks),
+            loggers: loggers.into_iter().collect(),
+            profiler: profiler.unwrap_or_default(),
+            hyper_parameters,
+            config,
+            last_run: None,
+        })
+    }
+
+    /// The resolved options.
+    pub fn config(&self) -> &TrainerConfig {
+        &self.config
+    }
+
+    /// Where the last fit wrote.
+    pub fn run_directory(&self) -> Option<&Path> {
+        self.last_run.as_ref().map(RunDirectory::path)
+    }
+
+    /// The callback of a type, to read what it found.
+    pub fn callback<C: Callback + 'static>(&self) -> Option<&C> {
+        self.events.iter().find_map(|callback| (callback as &dyn std::any::Any).downcast_ref())
+    }
+
+    /// Trains a module.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the run, with where it happened; [`Error::Interrupted`] after a signal, when the checkpoint is written.
+    pub fn fit<M: LightningModule>(
+        &mut self,
+        module: M,
+        mut data: impl DataModule<Batch = M::Batch>,
+    ) -> Result<Fitted<M>, Error> {
+        let (module, report) = self.fit_erased(erase(module), &mut data)?;
+        let name = module.type_name();
+        let module = restore_type(module).ok_or(Error::Core(firebrand_core::Error::State {
+            what: name.to_owned(),
+            reason: "the module came back as another type".to_owned(),
+        }))?;
+        Ok(Fitted::new(module, report))
+    }
+
+    /// Trains a module whose type is not known here, such as one that was chosen at run time.
+    ///
+    /// # Errors
+    ///
+    /// As [`fit`](Self::fit).
+    pub fn fit_erased(
+        &mut self,
+        module: Box<dyn ErasedModule>,
+        data: &mut dyn ErasedDataModule,
+    ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
+        crate::progress::init_tracing();
+        let outcome = with_data(data, Stage::Train, |data| self.fit_prepared(module, data));
+        self.profiler.report();
+        outcome
+    }
+
+    fn fit_prepared(
+        &mut self,
+        module: Box<dyn ErasedModule>,
+        data: &dyn ErasedDataModule,
+    ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
+        let resume = match &self.config.resume {
+            Some(from) => find_checkpoint(&self.config, from)?,
+            None => None,
+        };
+        let run = self.run_for(resume.as_ref())?;
+        self.last_run.clone_from(&run);
+        let hparams = self.hparams()?;
+        let parts = FitParts {
+            device: self.config.accelerator.device().autodiff(),
+            config: &self.config,
+            events: &mut self.events,
+            loggers: &mut self.loggers,
+            progress: &mut self.progress,
+            profiler: &self.profiler,
+            run,
+            resume,
+            hparams: &hparams,
+        };
+        FitLoop::new(parts, module, data)?.run()
+    }
+
+    /// The directory in which a resumed run goes on, or a new one.
+    fn run_for(&self, resume: Option<&Checkpoint>) -> Result<Option<RunDirectory>, Error> {
+        let writes = self.config.fast_dev_run.is_none() && (!self.loggers.is_empty() || self.events.saves_checkpoints());
+        if !writes {
+            return Ok(None);
+        }
+        match resume.and_then(run_of) {
+            Some(run) => Ok(Some(run)),
+            None => Ok(Some(RunDirectory::create(&self.config.default_root_dir, &self.config.name)?)),
+        }
+    }
+
+    /// The options, and the hyper-parameters of the module below them.
+    fn hparams(&self) -> Result<toml::Table, Error> {
+        let mut table = toml::Table::try_from(&self.config)
+            .map_err(|error| Error::Contradiction(format!("the options cannot be written down: {error}")))?;
+        if !self.hyper_parameters.is_empty() {
+            table.insert("module".to_owned(), toml::Value::Table(self.hyper_parameters.clone()));
+        }
+        Ok(table)
+    }
+
+    /// Evaluates a module on the validation data.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the evaluation.
+    pub fn validate<M: LightningModule>(
+        &mut self,
+        module: &M,
+        mut data: impl DataModule<Batch = M::Batch>,
+    ) -> Result<Evaluated, Error> {
+        self.evaluate_erased(erase(module.clone()), &mut data, Stage::Validate, None)
+    }
+
+    /// Evaluates a module on the test data.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the evaluation.
+    pub fn test<M: LightningModule>(
+        &mut self,
+        module: &M,
+        mut data: impl DataModule<Batch = M::Batch>,
+    ) -> Result<Evaluated, Error> {
+        self.evaluate_erased(erase(module.clone()), &mut data, Stage::Test, None)
+    }
+
+    /// Evaluates a module with the weights of a checkpoint on the validation data.
+    ///
+    /// `best` and `last` mean the checkpoints of the last fit of this trainer, or else of the newest run.
+    ///
+    /// # Errors
+    ///
+    /// As [`validate`](Self::validate), and if the checkpoint cannot be used.
+    pub fn validate_from<M: LightningModule>(
+        &mut self,
+        from: impl Into<Resume>,
+        module: &M,
+        mut data: impl DataModule<Batch = M::Batch>,
+    ) -> Result<Evaluated, Error> {
+        self.evaluate_erased(erase(module.clone()), &mut data, Stage::Validate, Some(from.into()))
+    }
+
+    /// Evaluates a module with the weights of a checkpoint on the test data.
+    ///
+    /// # Errors
+    ///
+    /// As [`validate_from`](Self::validate_from).
+    pub fn test_from<M: LightningModule>(
+        &mut self,
+        from: impl Into<Resume>,
+        module: &M,
+        mut data: impl DataModule<Batch = M::Batch>,
+    ) -> Result<Evaluated, Error> {
+        self.evaluate_erased(erase(module.clone()), &mut data, Stage::Test, Some(from.into()))
+    }
+
+    /// Predicts every sample of the prediction data. With several loaders, each has its predictions.
+    ///
+    /// # Errors
+    ///
+    /// What stopped the prediction.
+    pub fn predict<M: LightningModule>(
+        &mut self,
+        module: &M,
+        mut data: impl DataModule<Batch = M::Batch>,
+    ) -> Result<Vec<Predictions>, Error> {
+        self.predict_erased(erase(module.clone()), &mut data, None)
+    }
+
+    /// Predicts with the weights of a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`validate_from`](Self::validate_from).
+    pub fn predict_from<M: LightningModule>(
+        &mut self,
+        from: impl Into<Resume>,
+        module: &M,
+        mut data: impl DataModule<Batch = M::Batch>,
+    ) -> Result<Vec<Predictions>, Error> {
+        self.predict_erased(erase(module.clone()), &mut data, Some(from.into()))
+    }
+
+    /// Validates or tests a module whose type is not known here, with its own weights or those of a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`validate_from`](Self::validate_from).
+    pub fn evaluate_erased(
+        &mut self,
+        module: Box<dyn ErasedModule>,
+        data: &mut dyn ErasedDataModule,
+        stage: Stage,
+        from: Option<Resume>,
+    ) -> Result<Evaluated, Error> {
+        let (module, device) = self.evaluation_module(module, from)?;
+        let limit = match (self.config.fast_dev_run, stage) {
+            (Some(batches), _) => Limit::Batches(batches),
+            (None, Stage::Test) => self.config.limit_test_batches,
+            (None, _) => self.config.limit_val_batches,
+        };
+        let evaluated = with_data(data, stage, |data| {
+            let loaders = data.required_loaders(stage)?;
+            Evaluation {
+                stage,
+                module: module.as_ref(),
+                loaders: &loaders,
+                limit,
+                seed: self.config.seed,
+                epoch: 0,
+                global_step: 0,
+                device: &device,
+                dtype: self.config.precision.compute(),
+                progress: &mut self.progress,
+                profiler: &self.profiler,
+                title: stage.as_str(),
+            }
+            .run()
+        })?;
+        self.progress.results(stage.as_str(), &evaluated.metrics);
+        self.progress.finish();
+        Ok(evaluated)
+    }
+
+    /// Predicts with a module whose type is not known here.
+    ///
+    /// # Errors
+    ///
+    /// As [`validate_from`](Self::validate_from).
+    pub fn predict_erased(
+        &mut self,
+        module: Box<dyn ErasedModule>,
+        data: &mut dyn ErasedDataModule,
+        from: Option<Resume>,
+    ) -> Result<Vec<Predictions>, Error> {
+        let (module, device) = self.evaluation_module(module, from)?;
+        let limit = self.config.fast_dev_run.map_or(self.config.limit_predict_batches, Limit::Batches);
+        let predictions = with_data(data, Stage::Predict, |data| {
+            let loaders = data.required_loaders(Stage::Predict)?;
+            let dtype = self.config.precision.compute();
+            predict(module.as_ref(), &loaders, limit, self.config.seed, &device, dtype, &mut self.progress)
+        })?;
+        self.progress.finish();
+        Ok(predictions)
+    }
+
+    /// A module in validation mode on the plain device, with the weights of a checkpoint if one is named.
+    fn evaluation_module(
+        &self,
+        module: Box<dyn ErasedModule>,
+        from: Option<Resume>,
+    ) -> Result<(Box<dyn ErasedModule>, Device), Error> {
+        crate::progress::init_tracing();
+        let device = self.config.accelerator.device();
+        let prepare = PrepareOptions {
+            device: device.clone().autodiff(),
+            precision: self.config.precision,
+            seed: self.config.seed,
+        };
+        let (mut module, table) = evaluation_module(module, &prepare)?;
+        if let Some(from) = from {
+            let checkpoint = self.checkpoint_for_weights(&from)?;
+            let weights = checkpoint.weights()?;
+            check_weights(&table, &weights, checkpoint.path())?;
+            let weights = tensors_of(weights, &device);
+            assign_weights(module.as_mut(), &weights, &device, self.config.precision.master());
+        }
+        Ok((module, device))
+    }
+
+    fn checkpoint_for_weights(&self, from: &Resume) -> Result<Checkpoint, Error> {
+        let found = match (&self.last_run, from) {
+            (Some(run), Resume::Last | Resume::Best | Resume::Auto) => {
+                crate::checkpoint::CheckpointDir::new(run.checkpoints()).resolve(from)?
+            }
+            _ => find_checkpoint(&self.config, from)?,
+        };
+        found.ok_or_else(|| Error::NothingToResume {
+            from: from.to_string(),
+            searched: self.config.default_root_dir.join(&self.config.name),
+        })
+    }
+}
+
+/// Prepares the data of a stage, and clears it up whatever happens.
+fn with_data<T>(
+    data: &mut dyn ErasedDataModule,
+    stage: Stage,
+    run: impl FnOnce(&dyn ErasedDataModule) -> Result<T, Error>,
+) -> Result<T, Error> {
+    data.prepare()?;
+    let outcome = match data.setup(stage) {
+        Ok(()) => run(data),
+        Err(error) => Err(error.into()),
+    };
+    let cleared = data.teardown(stage);
+    let value = outcome?;
+    cleared?;
+    Ok(value)
+}
+
+/// A module with the weights of a checkpoint, or of a `.safetensors` file with the module's own paths, ready for inference on
+/// `device`: in validation mode, in the dtype of the checkpoint, and without a trainer. Nothing of the optimizer is read.
+///
+/// # Errors
+///
+/// If the checkpoint is damaged or of another module.
+pub fn load_from_checkpoint<M: LightningModule>(path: impl AsRef<Path>, module: M, device: &Device) -> Result<M, Error> {
+    let path = path.as_ref();
+    let weights = open_weights(path)?;
+    let prepare =
+        PrepareOptions { device: device.clone().autodiff(), precision: Default::default(), seed: 0 };
+    let (mut module, table) = evaluation_module(erase(module), &prepare)?;
+    check_weights(&table, &weights, path)?;
+    let plain = device.clone().without_autodiff();
+    let weights = tensors_of(weights, &plain);
+    assign_weights(module.as_mut(), &weights, &plain, prepare.precision.master());
+    restore_type(module).ok_or(Error::ForeignCheckpoint {
+        path: path.to_owned(),
+        reason: "the module came back as another type".to_owned(),
+    })
+}
