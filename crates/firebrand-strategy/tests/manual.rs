@@ -11,7 +11,7 @@ use firebrand_core::{
     AnyBatch, BoxError, ErasedModule, FitInfo, LightningModule, ManualOptimization, OptimizerSetup, Result,
     Schedule, StepContext, erase,
 };
-use firebrand_strategy::{Engine, EngineOptions, NonFinite};
+use firebrand_strategy::{Engine, EngineOptions, NonFinite, Update};
 use support::*;
 
 /// What a manual step does.
@@ -177,13 +177,16 @@ fn fresh(non_finite: NonFinite) -> (Box<dyn ErasedModule>, Engine) {
     (module, engine)
 }
 
-/// A manual training step; which optimizers stepped, by position, or the error.
+/// What a manual training step left: which optimizers stepped, by position, what the hook before their updates logged, and the
+/// outcome.
+type Left = (Vec<bool>, Vec<String>, Option<Update>);
+
 fn run(
     module: &mut dyn ErasedModule,
     engine: &mut Engine,
     number: u64,
     script: Script,
-) -> Result<(Vec<bool>, Vec<String>), BoxError> {
+) -> Result<Left, BoxError> {
     let mut context = context(number, 0);
     let mut manual = engine.manual(&context);
     module.manual_training_step(&mut manual, AnyBatch::new(samples(number, script)), &mut context)?;
@@ -192,7 +195,7 @@ fn run(
         .into_iter()
         .map(|entry| format!("{} {:?}", entry.name, entry.value));
     let logs = logs.collect();
-    Ok((manual.updated().to_vec(), logs))
+    Ok((manual.updated().to_vec(), logs, manual.outcome()))
 }
 
 /// The same in a plain Burn loop.
@@ -217,8 +220,9 @@ fn a_gan_step_is_bit_equal_to_a_plain_loop() {
     let mut plain = drawn();
     let mut optimizers = [AdamConfig::new().init(), SgdConfig::new().init()];
     for number in 0..10 {
-        let (updated, logs) = run(&mut *module, &mut engine, number, Script::Gan).unwrap();
+        let (updated, logs, outcome) = run(&mut *module, &mut engine, number, Script::Gan).unwrap();
         assert_eq!(updated, [true, true]);
+        assert!(matches!(outcome, Some(Update::Stepped { gradient_norm }) if gradient_norm > 0.0));
         assert_eq!(logs, ["before Number(1.0)", "before Number(0.0)"]);
         plain = plain_step(plain, &mut optimizers, number);
         assert_eq!(values(&*module), values(&*erase(plain.clone())), "step {number}");
@@ -282,8 +286,8 @@ fn a_value_that_is_not_finite_may_be_skipped() {
     let _alone = alone();
     let (mut module, mut engine) = fresh(NonFinite::Skip);
     let (before, rates) = (values(&*module), engine.learning_rates());
-    let (updated, _) = run(&mut *module, &mut engine, 0, Script::NotFinite).unwrap();
-    assert_eq!(updated, [false, false]);
+    let (updated, _, outcome) = run(&mut *module, &mut engine, 0, Script::NotFinite).unwrap();
+    assert_eq!((updated, outcome), (vec![false, false], Some(Update::Skipped)));
     assert_eq!(values(&*module), before);
     assert_eq!(engine.learning_rates(), rates);
     // Nothing of it reaches the next step.

@@ -4,11 +4,15 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::optim::AdamWConfig;
 use burn::tensor::{DType, Tensor};
 use firebrand_core::{FitInfo, LightningModule, OptimizerSetup, Result, StepContext, erase};
-use firebrand_strategy::{EngineOptions, Update};
+use firebrand_strategy::{
+    Engine, EngineOptions, Error, Gradient, GradientExchange, GradientSink, SingleDevice, Update,
+};
 use support::*;
 
 #[derive(Module, Debug)]
@@ -50,19 +54,18 @@ fn resident() -> u64 {
     text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-#[test]
-fn ten_thousand_steps_leave_the_memory_flat() {
-    let _alone = alone();
+/// Steps of every kind: groups of two, some of them failing, and a look at the module now and then.
+fn run(exchange: Box<dyn GradientExchange>, steps: u64) -> u64 {
     let mut module = erase(Net {
         mlp: Mlp::new(&device()),
         norm: burn::nn::BatchNormConfig::new(3).init(&device()),
     });
     let setup = OptimizerSetup::new(AdamWConfig::new(), 1e-3);
-    let mut engine = engine(&mut *module, &setup, EngineOptions::default()).unwrap();
+    let options = EngineOptions::default();
+    let mut engine = Engine::new(&mut *module, &setup, &prepare(&device()), options, exchange).unwrap();
     let batch = |number: u64, fault| (tensor(number, [4, 6], DType::F32, &device()), vec![fault; 4]);
     let mut after_warmup = 0;
-    for number in 0..10_000u64 {
-        // Every kind of step: a group of two, some of them failing, and a look at the module now and then.
+    for number in 0..steps {
         let fault = if number % 3 == 0 {
             (number / 3 % 4) as u8
         } else {
@@ -79,14 +82,56 @@ fn ten_thousand_steps_leave_the_memory_flat() {
             drop(module.evaluation_twin());
             drop(engine.state());
         }
-        if number == 2_000 {
+        if number == steps / 5 {
             after_warmup = resident();
         }
     }
-    let grown = resident().saturating_sub(after_warmup);
+    resident().saturating_sub(after_warmup)
+}
+
+#[test]
+fn ten_thousand_steps_leave_the_memory_flat() {
+    let _alone = alone();
+    let grown = run(Box::new(SingleDevice::new()), 10_000);
     // A leak of one number per step would be 64 KB; of one tensor or graph node per step, megabytes.
     assert!(
         grown < 256 * 1024,
         "the memory grew by {grown} bytes over 8,000 steps"
+    );
+}
+
+/// Turns are nodes that live as long as the engine; the graph must not grow by what hangs on them.
+#[test]
+fn gradients_that_overlap_leave_the_memory_flat() {
+    #[derive(Default)]
+    struct Overlapping(SingleDevice);
+
+    impl GradientExchange for Overlapping {
+        fn sink(&self, optimizer: usize) -> Arc<dyn GradientSink> {
+            self.0.sink(optimizer)
+        }
+
+        fn overlaps(&self) -> bool {
+            true
+        }
+
+        fn begin_backward(&mut self, optimizer: usize, last: bool) {
+            self.0.begin_backward(optimizer, last);
+        }
+
+        fn finish(&mut self, optimizer: usize, weight: f64) -> Result<(Vec<Gradient>, f64), Error> {
+            self.0.finish(optimizer, weight)
+        }
+
+        fn discard(&mut self, optimizer: usize) -> Result<(), Error> {
+            self.0.discard(optimizer)
+        }
+    }
+
+    let _alone = alone();
+    let grown = run(Box::<Overlapping>::default(), 5_000);
+    assert!(
+        grown < 256 * 1024,
+        "the memory grew by {grown} bytes over 4,000 steps"
     );
 }

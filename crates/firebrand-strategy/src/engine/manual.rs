@@ -14,6 +14,7 @@ pub struct Manual<'a> {
     losses: Vec<(Tensor<1>, StepInfo)>,
     logs: Vec<LogEntry>,
     updated: Vec<bool>,
+    outcome: Option<Update>,
 }
 
 impl Engine {
@@ -26,6 +27,7 @@ impl Engine {
             losses: Vec::new(),
             logs: Vec::new(),
             updated: vec![false; optimizers],
+            outcome: None,
         }
     }
 }
@@ -34,6 +36,12 @@ impl Manual<'_> {
     /// Which optimizers made an update.
     pub fn updated(&self) -> &[bool] {
         &self.updated
+    }
+
+    /// What became of the training step: the first update that was made, or else one that was skipped; `None` if no optimizer
+    /// stepped.
+    pub fn outcome(&self) -> Option<Update> {
+        self.outcome
     }
 
     /// Takes what `on_before_optimizer_step` logged.
@@ -95,6 +103,9 @@ impl ManualEngine for Manual<'_> {
         if matches!(outcome, Update::Stepped { .. }) {
             self.engine.optimizers.advance_step(|other| other == number);
             self.updated[number] = true;
+        }
+        if !matches!(self.outcome, Some(Update::Stepped { .. })) {
+            self.outcome = Some(outcome);
         }
         Ok(())
     }
