@@ -235,8 +235,16 @@ impl TrainerBuilder {
     pub fn build(self) -> Result<Trainer, Error> {
         self.config.check()?;
         let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
-            Error::Contradiction(format!("hyper_parameters cannot be written down: {reason}; give a struct or a map"))
+            Error::Contradiction(format!(
+                "hyper_parameters cannot be written down: {reason}; give a struct or a map"
+            ))
         })?;
-        Trainer::new(self.config, self.callbacks, self.loggers, self.profiler, hyper_parameters.unwrap_or_default())
+        Trainer::new(
+            self.config,
+            self.callbacks,
+            self.loggers,
+            self.profiler,
+            hyper_parameters.unwrap_or_default(),
+        )
     }
 }

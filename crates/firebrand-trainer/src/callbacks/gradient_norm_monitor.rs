@@ -9,7 +9,7 @@ use super::{Callback, Commands, View};
 pub struct GradientNormMonitor;
 
 impl GradientNormMonitor {
-    /// A monitor; it has no options and costs nothing, since every update computes the norm.
+    /// A monitor; it has no options and costs nothing, since every update computes the norm. Manual optimization has no norm.
     pub fn new() -> Self {
         Self
     }
@@ -22,6 +22,7 @@ impl Callback for GradientNormMonitor {
 
     fn on_train_batch_end(&mut self, view: &View<'_>, commands: &mut Commands) -> Result<()> {
         if let Some(Update::Stepped { gradient_norm }) = view.update
+            && !gradient_norm.is_nan()
             && view.global_step.is_multiple_of(view.config.log_every_n_steps)
         {
             commands.log("grad_norm", gradient_norm);
@@ -44,6 +45,7 @@ mod tests {
             (4, Some(stepped(1.5)), None),
             (3, Some(Update::Skipped), None),
             (3, None, None),
+            (3, Some(stepped(f64::NAN)), None),
         ] {
             (fixture.global_step, fixture.update) = (step, update);
             let commands = commands(|c| GradientNormMonitor::new().on_train_batch_end(&fixture.view(), c));

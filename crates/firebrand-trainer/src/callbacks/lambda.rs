@@ -120,7 +120,8 @@ mod tests {
             .on_train_epoch_end(log("epoch_end"))
             .on_evaluation_start(log("evaluation_start"))
             .on_evaluation_end(|_, _| Err("no".into()));
-        let events: [(&str, fn(&mut Lambda, &View<'_>, &mut Commands) -> Result<()>); 6] = [
+        type Method = fn(&mut Lambda, &View<'_>, &mut Commands) -> Result<()>;
+        let events: [(&str, Method); 6] = [
             ("fit_start", Callback::on_fit_start),
             ("fit_end", Callback::on_fit_end),
             ("epoch_start", Callback::on_train_epoch_start),

@@ -12,6 +12,9 @@ pub struct ModelSummary {
 }
 
 impl ModelSummary {
+    /// Its name as a callback.
+    pub const NAME: &str = "ModelSummary";
+
     /// As deep as fits on a page.
     pub fn new() -> Self {
         Self::default()
@@ -26,7 +29,7 @@ impl ModelSummary {
 
 impl Callback for ModelSummary {
     fn name(&self) -> String {
-        "ModelSummary".to_owned()
+        Self::NAME.to_owned()
     }
 
     fn on_fit_start(&mut self, view: &View<'_>, _: &mut Commands) -> Result<()> {

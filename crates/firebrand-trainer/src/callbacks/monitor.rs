@@ -1,6 +1,5 @@
 use std::cmp::Ordering;
 
-use firebrand_core::Stage;
 use serde::{Deserialize, Serialize};
 
 use super::{CallbackError, View};
@@ -48,10 +47,6 @@ pub(super) struct Monitor {
     pub metric: String,
     /// `None`: after validations, and after epochs of training if there is no validation.
     pub on_train_epoch_end: Option<bool>,
-    /// Evaluations happen outside a fit too, and say nothing about training then.
-    fitting: bool,
-    /// Whether a validation has ended since the fit began or was resumed.
-    validated_here: bool,
     warned: bool,
     before_validation: Option<f64>,
 }
@@ -61,21 +56,13 @@ impl Monitor {
         Self {
             metric: metric.into(),
             on_train_epoch_end: None,
-            fitting: false,
-            validated_here: false,
             warned: false,
             before_validation: None,
         }
     }
 
-    pub fn begin_fit(&mut self) {
-        self.fitting = true;
-        self.validated_here = false;
+    pub fn on_fit_start(&mut self) {
         self.warned = false;
-    }
-
-    pub fn end_fit(&mut self) {
-        self.fitting = false;
     }
 
     /// The newest value, however old it is.
@@ -83,17 +70,11 @@ impl Monitor {
         view.metrics.get(&self.metric).copied()
     }
 
-    fn is_validation(&self, view: &View<'_>) -> bool {
-        self.fitting && view.stage == Stage::Validate && !view.sanity_checking
-    }
-
     pub fn on_evaluation_start(&mut self, view: &View<'_>) {
-        if self.is_validation(view) {
-            self.before_validation = self.newest(view);
-        }
+        self.before_validation = self.newest(view);
     }
 
-    /// The value to look at after an evaluation, if it is one to look at.
+    /// The value to look at after a validation, if that is when to look.
     ///
     /// # Errors
     ///
@@ -103,11 +84,7 @@ impl Monitor {
         seen: &mut Seen,
         view: &View<'_>,
     ) -> Result<Option<f64>, CallbackError> {
-        if !self.is_validation(view) {
-            return Ok(None);
-        }
         seen.validated = true;
-        self.validated_here = true;
         let value = self.newest(view);
         seen.from_validation |= value.map(f64::to_bits) != self.before_validation.map(f64::to_bits);
         if self.on_train_epoch_end == Some(true) {
@@ -134,8 +111,7 @@ impl Monitor {
             return Ok(Some(value));
         }
         let error = CallbackError::missing(&self.metric, view.metrics);
-        // A run that was resumed after the validation of an epoch may not know its values any more.
-        if self.validated_here || !seen.validated && validation_never_comes(view) {
+        if seen.validated || validation_never_comes(view) {
             return Err(error);
         }
         if !std::mem::replace(&mut self.warned, true) {
@@ -148,14 +124,13 @@ impl Monitor {
 /// Whether a validation would have ended by the end of this epoch if there were one at all.
 fn validation_never_comes(view: &View<'_>) -> bool {
     let every = view.config.check_val_every_n_epoch;
-    let complete = view
-        .num_training_batches
-        .is_some_and(|batches| view.batches_in_epoch >= batches);
-    // Intervals in batches or time may be longer than the epochs so far.
-    matches!(view.config.val_check_interval, ValCheckInterval::Fraction(_))
-        && complete
-        && every > 0
-        && view.epoch + 1 >= every
+    let within_epochs = match view.config.val_check_interval {
+        ValCheckInterval::Fraction(_) => true,
+        // A number of batches is no longer than an epoch if that is known, unless it counts over the borders of epochs.
+        ValCheckInterval::Batches(_) => every > 0 && view.num_training_batches.is_some(),
+        ValCheckInterval::Time(_) => false,
+    };
+    within_epochs && view.epoch + 1 >= every
 }
 
 #[cfg(test)]
@@ -183,61 +158,45 @@ mod tests {
     #[test]
     fn a_value_is_missing_once_it_could_exist() {
         let mut fixture = Fixture::new();
-        let (mut monitor, mut seen) = (Monitor::new("val_loss"), Seen::default());
-        monitor.begin_fit();
-        fixture.batches_in_epoch = 10;
-        fixture.config.check_val_every_n_epoch = 2;
-        assert_eq!(monitor.on_train_epoch_end(&seen, &fixture.view()).unwrap(), None);
-        // An epoch that was cut short has no validation yet.
-        (fixture.epoch, fixture.batches_in_epoch) = (1, 9);
-        assert_eq!(monitor.on_train_epoch_end(&seen, &fixture.view()).unwrap(), None);
-        fixture.batches_in_epoch = 10;
         fixture.metrics.insert("train_loss".to_owned(), 1.0);
-        let error = monitor
-            .on_train_epoch_end(&seen, &fixture.view())
-            .unwrap_err()
-            .to_string();
+        let fails = |fixture: &mut Fixture, every, interval, epoch| {
+            fixture.config.check_val_every_n_epoch = every;
+            fixture.config.val_check_interval = interval;
+            fixture.epoch = epoch;
+            let outcome = Monitor::new("val_loss").on_train_epoch_end(&Seen::default(), &fixture.view());
+            outcome.map(|value| assert_eq!(value, None)).is_err()
+        };
+        let whole = ValCheckInterval::Fraction(1.0);
+        assert!(fails(&mut fixture, 1, whole, 0));
+        assert!(!fails(&mut fixture, 2, whole, 0) && fails(&mut fixture, 2, whole, 1));
+        assert!(fails(&mut fixture, 1, ValCheckInterval::Batches(5), 0));
+        assert!(!fails(&mut fixture, 0, ValCheckInterval::Batches(500), 9));
+        assert!(!fails(
+            &mut fixture,
+            1,
+            ValCheckInterval::Time(std::time::Duration::from_secs(9)),
+            9
+        ));
+
+        let error = Monitor::new("val_loss")
+            .on_evaluation_end(&mut Seen::default(), &fixture.view())
+            .unwrap_err();
+        let error = error.to_string();
         assert!(
             error.contains("'val_loss'") && error.contains("train_loss"),
             "{error}"
         );
-
-        fixture.epoch = 0;
-        fixture.stage = Stage::Validate;
-        fixture.sanity_checking = true;
-        assert_eq!(
-            monitor.on_evaluation_end(&mut seen, &fixture.view()).unwrap(),
-            None
-        );
-        fixture.sanity_checking = false;
-        assert!(monitor.on_evaluation_end(&mut seen, &fixture.view()).is_err());
-
-        // Resumed between the validation and the end of the epoch.
-        monitor = Monitor::new("val_loss");
-        monitor.on_train_epoch_end = Some(true);
-        monitor.begin_fit();
-        fixture.epoch = 3;
-        assert_eq!(monitor.on_train_epoch_end(&seen, &fixture.view()).unwrap(), None);
     }
 
     #[test]
-    fn only_validations_of_a_fit_count() {
+    fn validations_are_told_from_training() {
         let mut fixture = Fixture::new();
         let (mut monitor, mut seen) = (Monitor::new("val_loss"), Seen::default());
         fixture.metrics.insert("val_loss".to_owned(), 1.0);
-        fixture.stage = Stage::Validate;
         assert_eq!(
-            monitor.on_evaluation_end(&mut seen, &fixture.view()).unwrap(),
-            None
+            monitor.on_train_epoch_end(&seen, &fixture.view()).unwrap(),
+            Some(1.0)
         );
-        monitor.begin_fit();
-        fixture.stage = Stage::Test;
-        assert_eq!(
-            monitor.on_evaluation_end(&mut seen, &fixture.view()).unwrap(),
-            None
-        );
-        assert_eq!(seen, Seen::default());
-        fixture.stage = Stage::Validate;
         monitor.on_evaluation_start(&fixture.view());
         assert_eq!(
             monitor.on_evaluation_end(&mut seen, &fixture.view()).unwrap(),

@@ -24,11 +24,27 @@ pub struct Tiny {
     pub head: Linear,
 }
 
+impl Tiny {
+    /// How far the output is from the product of the two inputs.
+    fn loss(&self, x: Tensor<2>) -> Tensor<1> {
+        let product = x.clone().slice_dim(1, 0..1) * x.clone().slice_dim(1, 1..2);
+        let output = self.head.forward(self.norm.forward(self.body.forward(x)).tanh());
+        (output - product).square().mean()
+    }
+}
+
 impl LightningModule for Tiny {
     type Batch = Tensor<2>;
 
-    fn training_step(&self, x: Tensor<2>, _: &mut StepContext) -> Result<Tensor<1>> {
-        Ok(self.head.forward(self.norm.forward(self.body.forward(x))).mean())
+    fn training_step(&self, x: Tensor<2>, step: &mut StepContext) -> Result<Tensor<1>> {
+        let loss = self.loss(x);
+        step.log("train_loss", &loss);
+        Ok(loss)
+    }
+
+    fn validation_step(&self, x: Tensor<2>, step: &mut StepContext) -> Result<()> {
+        step.log("val_loss", self.loss(x));
+        Ok(())
     }
 
     fn configure_optimizers(&self, _: &FitInfo) -> OptimizerSetup {
@@ -48,7 +64,6 @@ pub struct Fixture {
     pub table: ParamTable,
     pub frozen: Vec<usize>,
     pub update: Option<Update>,
-    pub sanity_checking: bool,
     pub elapsed: Duration,
     pub run: Option<RunDirectory>,
     is_trained: Box<dyn Fn(usize) -> bool>,
@@ -72,7 +87,6 @@ impl Fixture {
             table,
             frozen: Vec::new(),
             update: None,
-            sanity_checking: false,
             elapsed: Duration::ZERO,
             run: Some(RunDirectory::create(root.path(), "test").unwrap()),
             is_trained: Box::new(|_| true),
@@ -96,7 +110,6 @@ impl Fixture {
             table: &self.table,
             trained: &*self.is_trained,
             update: self.update,
-            sanity_checking: self.sanity_checking,
             elapsed: self.elapsed,
             run: self.run.as_ref(),
             is_global_zero: true,
@@ -130,10 +143,15 @@ impl Fixture {
 
     /// The values of the module in validation mode, by path.
     pub fn evaluation_values(&self) -> BTreeMap<String, Vec<f32>> {
-        let mut values = Values::default();
-        self.module.evaluation_twin().visit_params(&mut values);
-        values.0
+        values_of(&*self.module)
     }
+}
+
+/// The values of a module in validation mode, by path.
+pub fn values_of(module: &dyn ErasedModule) -> BTreeMap<String, Vec<f32>> {
+    let mut values = Values::default();
+    module.evaluation_twin().visit_params(&mut values);
+    values.0
 }
 
 pub fn rate(optimizer: &str, rate: f64) -> LearningRate {
@@ -171,11 +189,17 @@ fn tiny() -> (Box<dyn ErasedModule>, ParamTable) {
 /// A module whose parameters are not materialised.
 pub fn lazy_tiny() -> Box<dyn ErasedModule> {
     let device = Device::flex().autodiff();
-    erase(Tiny {
-        body: LinearConfig::new(2, 3).init(&device),
-        norm: BatchNormConfig::new(3).init(&device),
-        head: LinearConfig::new(3, 1).with_bias(false).init(&device),
-    })
+    erase(Tiny::new(&device))
+}
+
+impl Tiny {
+    pub fn new(device: &Device) -> Self {
+        Self {
+            body: LinearConfig::new(2, 3).init(device),
+            norm: BatchNormConfig::new(3).init(device),
+            head: LinearConfig::new(3, 1).with_bias(false).init(device),
+        }
+    }
 }
 
 struct Fill<'a> {

@@ -49,8 +49,8 @@ impl Recorder {
         }
     }
 
-    pub fn record(&mut self, name: &Cow<'static, str>, start: Instant, duration: Duration) {
-        let index = match self.indices.get(name.as_ref()) {
+    pub fn record(&mut self, name: Cow<'static, str>, start: Instant, duration: Duration) {
+        let index = match self.indices.get(&name) {
             Some(index) => *index,
             None => self.insert(name),
         };
@@ -81,11 +81,11 @@ impl Recorder {
         });
     }
 
-    fn insert(&mut self, name: &Cow<'static, str>) -> u32 {
+    fn insert(&mut self, name: Cow<'static, str>) -> u32 {
         let index = u32::try_from(self.totals.len()).unwrap_or(u32::MAX);
         self.indices.insert(name.clone(), index);
         self.totals.push(Total {
-            name: name.clone(),
+            name,
             calls: 0,
             time: Duration::ZERO,
             longest: Duration::ZERO,

@@ -1,7 +1,9 @@
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use firebrand_core::ErrorChain;
 
 use super::ProfilerError;
 use super::recorder::Recorder;
@@ -12,8 +14,8 @@ const DEFAULT_MAX_EVENTS: usize = 250_000;
 
 /// Measures named spans of time, on any thread: clones record into the same profile.
 ///
-/// A span costs a few hundred nanoseconds. What is measured is the host's time: on a device that works asynchronously a span
-/// ends when the work is queued, and the wait shows up where a value is read.
+/// The default is [`off`](Self::off) and costs nothing; a span costs a few hundred nanoseconds. What is measured is the host's
+/// time: on a device that works asynchronously a span ends when the work is queued, and the wait shows up where a value is read.
 ///
 /// ```
 /// use firebrand_trainer::profiler::Profiler;
@@ -24,45 +26,57 @@ const DEFAULT_MAX_EVENTS: usize = 250_000;
 ///     let _inner = profiler.span("data_wait"); // Spans may nest.
 /// }
 /// assert!(profiler.summary().contains("training_step"));
-///
-/// // A loop that may go without one pays nothing then.
-/// let off: Option<Profiler> = None;
-/// let _span = off.as_ref().map(|profiler| profiler.span("training_step"));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Profiler {
-    recorder: Arc<Mutex<Recorder>>,
+    recorder: Option<Arc<Mutex<Recorder>>>,
     trace: Option<PathBuf>,
     global_rank: usize,
 }
 
 impl Profiler {
-    /// Sums up calls and times by name; [`summary`](Self::summary) is the table.
+    /// Measures nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Sums up calls and times by name; [`summary`](Self::summary) is the table, which the trainer prints after a fit.
     #[must_use]
     pub fn simple() -> Self {
         Self {
-            recorder: Arc::new(Mutex::new(Recorder::new())),
-            trace: None,
-            global_rank: 0,
+            recorder: Some(Arc::new(Mutex::new(Recorder::new()))),
+            ..Self::default()
         }
     }
 
-    /// Keeps single spans too, and writes them to a file for `chrome://tracing` or Perfetto when it is
-    /// [finished](Self::finish). Ranks above 0 write beside it: `trace.json`, `trace-rank1.json`, ….
+    /// Keeps single spans too, and writes them to a file for `chrome://tracing` or Perfetto when it
+    /// [reports](Self::report). Ranks above 0 write beside it: `trace.json`, `trace-rank1.json`, …. A profiler that is off is
+    /// turned on.
     #[must_use]
     pub fn chrome_trace(self, path: impl Into<PathBuf>) -> Self {
-        let profiler = Self {
-            trace: Some(path.into()),
-            ..self
+        let on = if self.is_on() {
+            self
+        } else {
+            Self {
+                recorder: Self::simple().recorder,
+                ..self
+            }
         };
-        profiler.max_events(DEFAULT_MAX_EVENTS)
+        Self {
+            trace: Some(path.into()),
+            ..on
+        }
+        .max_events(DEFAULT_MAX_EVENTS)
     }
 
-    /// How many single spans are kept at most, at 24 bytes each; default 250,000. What comes later is only summed up and
-    /// counted.
+    /// How many single spans are kept at most for the trace, at 24 bytes each; default 250,000. What comes later is only summed
+    /// up and counted.
     #[must_use]
     pub fn max_events(self, events: usize) -> Self {
-        self.lock().max_events = events;
+        if let Some(recorder) = &self.recorder {
+            lock(recorder).max_events = events;
+        }
         self
     }
 
@@ -75,32 +89,46 @@ impl Profiler {
         }
     }
 
+    /// Whether it measures anything.
+    pub fn is_on(&self) -> bool {
+        self.recorder.is_some()
+    }
+
     /// Measures from now until the span is dropped or [stopped](Span::stop).
     pub fn span(&self, name: impl Into<Cow<'static, str>>) -> Span {
-        Span {
-            recorder: Arc::clone(&self.recorder),
+        Span(self.recorder.as_ref().map(|recorder| Running {
+            recorder: Arc::clone(recorder),
             name: name.into(),
             start: Instant::now(),
-        }
+        }))
     }
 
     /// Records a span that was measured elsewhere, as one of the current thread.
     pub fn record(&self, name: impl Into<Cow<'static, str>>, start: Instant, duration: Duration) {
-        self.lock().record(&name.into(), start, duration);
+        if let Some(recorder) = &self.recorder {
+            lock(recorder).record(name.into(), start, duration);
+        }
     }
 
     /// The spans so far as a table, the longest total first: calls, total, mean and longest time, and the total's percentage of
-    /// the time since the profiler was made. Spans nest and threads overlap, so percentages do not add up to 100.
+    /// the time since the profiler was made. Spans nest and threads overlap, so percentages do not add up to 100. Empty if it is
+    /// off.
     pub fn summary(&self) -> String {
-        let recorder = self.lock();
-        let (totals, elapsed) = (recorder.totals.clone(), recorder.began.elapsed());
-        drop(recorder);
+        let Some(recorder) = &self.recorder else {
+            return String::new();
+        };
+        let (totals, elapsed) = {
+            let recorder = lock(recorder);
+            (recorder.totals.clone(), recorder.began.elapsed())
+        };
         summary(totals, elapsed)
     }
 
     /// How many single spans the trace lacks because there were more than [`max_events`](Self::max_events).
     pub fn num_dropped(&self) -> u64 {
-        self.lock().num_dropped
+        self.recorder
+            .as_ref()
+            .map_or(0, |recorder| lock(recorder).num_dropped)
     }
 
     /// Writes the trace, if one is wanted, and gives its path. It may be called again later, with more in it.
@@ -108,34 +136,38 @@ impl Profiler {
     /// # Errors
     ///
     /// If the file cannot be written.
-    pub fn finish(&self) -> Result<Option<PathBuf>, ProfilerError> {
-        let Some(path) = &self.trace else {
+    pub fn write_trace(&self) -> Result<Option<PathBuf>, ProfilerError> {
+        let (Some(recorder), Some(path)) = (&self.recorder, &self.trace) else {
             return Ok(None);
         };
         let path = trace_path(path, self.global_rank);
-        let recorder = self.lock();
+        let recorder = lock(recorder);
         if recorder.num_dropped > 0 {
             tracing::warn!(
-                path = %path.display(),
-                dropped = recorder.num_dropped,
-                "the trace has only the first {} spans; `max_events` raises the limit",
-                recorder.max_events
+                "the trace '{}' has the first {} spans and lacks {}; raise `max_events`",
+                path.display(),
+                recorder.events.len(),
+                recorder.num_dropped
             );
         }
-        write_trace(&path, &recorder, self.global_rank).map_err(|source| ProfilerError::Io {
-            path: path.clone(),
-            source,
-        })?;
-        Ok(Some(path))
+        match write_trace(&path, &recorder, self.global_rank) {
+            Ok(()) => Ok(Some(path)),
+            Err(source) => Err(ProfilerError::Io { path, source }),
+        }
     }
 
-    /// Where the trace goes, as it was given.
-    pub fn trace_path(&self) -> Option<&Path> {
-        self.trace.as_deref()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Recorder> {
-        lock(&self.recorder)
+    /// Prints the summary on standard output and writes the trace; a trace that cannot be written is a warning. Nothing happens
+    /// if it is off.
+    pub fn report(&self) {
+        if !self.is_on() {
+            return;
+        }
+        println!("{}", self.summary());
+        match self.write_trace() {
+            Ok(Some(path)) => tracing::info!("the trace is in '{}'", path.display()),
+            Ok(None) => {}
+            Err(error) => tracing::warn!("{}", ErrorChain(&error)),
+        }
     }
 }
 
@@ -147,7 +179,10 @@ fn lock(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
 /// A span that is being measured; it is recorded when it is dropped.
 #[must_use = "a span that is dropped at once measures nothing"]
 #[derive(Debug)]
-pub struct Span {
+pub struct Span(Option<Running>);
+
+#[derive(Debug)]
+struct Running {
     recorder: Arc<Mutex<Recorder>>,
     name: Cow<'static, str>,
     start: Instant,
@@ -160,14 +195,37 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        let duration = self.start.elapsed();
-        lock(&self.recorder).record(&self.name, self.start, duration);
+        if let Some(Running {
+            recorder,
+            name,
+            start,
+        }) = self.0.take()
+        {
+            let duration = start.elapsed();
+            lock(&recorder).record(name, start, duration);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn recorder(profiler: &Profiler) -> MutexGuard<'_, Recorder> {
+        lock(profiler.recorder.as_ref().unwrap())
+    }
+
+    #[test]
+    fn off_records_nothing_until_it_is_turned_on() {
+        let off = Profiler::default();
+        off.span("a").stop();
+        off.record("a", Instant::now(), Duration::from_secs(1));
+        off.report();
+        assert!(!off.is_on() && off.summary().is_empty() && off.num_dropped() == 0);
+        let on = Profiler::off().chrome_trace("unused.json");
+        on.span("a").stop();
+        assert_eq!(recorder(&on).events.len(), 1);
+    }
 
     #[test]
     fn spans_of_all_threads_are_counted() {
@@ -183,7 +241,7 @@ mod tests {
                 });
             }
         });
-        let recorder = profiler.lock();
+        let recorder = recorder(&profiler);
         let calls = |name: &str| {
             recorder
                 .totals
@@ -207,9 +265,9 @@ mod tests {
         let span = profiler.span("outer");
         std::thread::sleep(Duration::from_millis(20));
         profiler.record("inner", Instant::now(), Duration::from_secs(7));
-        assert_eq!(profiler.lock().totals.len(), 1);
+        assert_eq!(recorder(&profiler).totals.len(), 1);
         span.stop();
-        let totals = profiler.lock().totals.clone();
+        let totals = recorder(&profiler).totals.clone();
         assert_eq!(
             (totals[0].name.as_ref(), totals[0].time),
             ("inner", Duration::from_secs(7))

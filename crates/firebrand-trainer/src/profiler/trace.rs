@@ -114,7 +114,7 @@ mod tests {
             .join()
             .unwrap();
 
-        let written = profiler.finish().unwrap().unwrap();
+        let written = profiler.write_trace().unwrap().unwrap();
         assert_eq!(written, directory.path().join("traces").join("run-rank2.json"));
         let trace: Value = serde_json::from_str(&fs::read_to_string(&written).unwrap()).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
@@ -150,7 +150,7 @@ mod tests {
         }
         assert_eq!(profiler.num_dropped(), 7);
         assert!(profiler.summary().contains("10"));
-        profiler.finish().unwrap();
+        profiler.write_trace().unwrap();
         let trace: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         let spans = trace["traceEvents"]
             .as_array()
@@ -167,9 +167,9 @@ mod tests {
         let file = directory.path().join("file");
         fs::write(&file, "x").unwrap();
         let profiler = Profiler::simple().chrome_trace(file.join("trace.json"));
-        let error = profiler.finish().unwrap_err().to_string();
+        let error = profiler.write_trace().unwrap_err().to_string();
         assert!(error.contains("trace.json"), "{error}");
-        assert_eq!(Profiler::simple().finish().unwrap(), None);
+        assert_eq!(Profiler::simple().write_trace().unwrap(), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
-use firebrand_core::{Error, Result, Stage};
+use firebrand_core::{Error, Result};
 use firebrand_strategy::Update;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,8 @@ use average::Average;
 /// a resumed run goes on with them, bit for bit.
 ///
 /// The validations of a fit use them ([`use_in_validation`](Self::use_in_validation)), and the module that `fit` returns has
-/// them ([`use_at_end`](Self::use_at_end)). The weights in a checkpoint are those that are trained.
+/// them ([`use_at_end`](Self::use_at_end)). The weights in a checkpoint are those that are trained: its averages are what
+/// `load_from_checkpoint` reads from `callback-emaweights.safetensors` in it, if every parameter is trained.
 ///
 /// ```
 /// use firebrand_trainer::callbacks::EmaWeights;
@@ -38,20 +39,9 @@ pub struct EmaWeights {
     starting_at_step: u64,
     in_validation: bool,
     at_end: bool,
-    phase: Phase,
+    restored: bool,
     average: Average,
     state: State,
-}
-
-/// Which weights the averages belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Those of the fit that goes on.
-    Fit,
-    /// Those of the checkpoint that was loaded last, and that nothing has used yet.
-    Loaded,
-    /// Those of an earlier fit: another module may be evaluated by now.
-    Over,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -70,7 +60,7 @@ impl EmaWeights {
             starting_at_step: 0,
             in_validation: true,
             at_end: true,
-            phase: Phase::Over,
+            restored: false,
             average: Average::default(),
             state: State::default(),
         }
@@ -136,12 +126,11 @@ impl Callback for EmaWeights {
 
     fn on_fit_start(&mut self, view: &View<'_>, _: &mut Commands) -> Result<()> {
         self.check()?;
-        if self.phase != Phase::Loaded {
+        if !std::mem::take(&mut self.restored) {
             self.average = Average::default();
             self.state = State::default();
         }
         self.average.place(view)?;
-        self.phase = Phase::Fit;
         Ok(())
     }
 
@@ -158,27 +147,13 @@ impl Callback for EmaWeights {
     }
 
     fn on_evaluation_start(&mut self, view: &View<'_>, commands: &mut Commands) -> Result<()> {
-        let wanted = match self.phase {
-            Phase::Fit => self.in_validation && view.stage == Stage::Validate && !view.sanity_checking,
-            // An evaluation of a checkpoint that was trained with averages.
-            Phase::Loaded => self.in_validation,
-            Phase::Over => false,
-        };
-        if wanted {
+        if self.in_validation {
             self.use_weights(view, commands)?;
         }
         Ok(())
     }
 
-    fn on_evaluation_end(&mut self, _: &View<'_>, _: &mut Commands) -> Result<()> {
-        if self.phase == Phase::Loaded {
-            self.phase = Phase::Over;
-        }
-        Ok(())
-    }
-
     fn on_fit_end(&mut self, view: &View<'_>, commands: &mut Commands) -> Result<()> {
-        self.phase = Phase::Over;
         if self.at_end {
             self.use_weights(view, commands)?;
         }
@@ -205,7 +180,7 @@ impl Callback for EmaWeights {
         }
         self.state = state;
         self.average = Average::from_data(tensors);
-        self.phase = Phase::Loaded;
+        self.restored = true;
         Ok(())
     }
 }

@@ -16,7 +16,6 @@ fn step(ema: &mut EmaWeights, fixture: &mut Fixture) {
 }
 
 fn validation(ema: &mut EmaWeights, fixture: &mut Fixture) -> Option<BTreeMap<String, AnyTensor>> {
-    fixture.stage = Stage::Validate;
     commands(|commands| ema.on_evaluation_start(&fixture.view(), commands)).weights
 }
 
@@ -100,32 +99,17 @@ fn updates_that_did_not_happen_do_not_count() {
 }
 
 #[test]
-fn averages_are_used_where_they_belong() {
+fn averages_are_used_where_they_are_wanted() {
     let mut fixture = Fixture::new();
-    let mut ema = started(EmaWeights::new(0.5));
-    step(&mut ema, &mut fixture);
-    fixture.sanity_checking = true;
-    assert!(validation(&mut ema, &mut fixture).is_none());
-    fixture.sanity_checking = false;
-    assert!(validation(&mut ema, &mut fixture).is_some());
-    assert!(
-        commands(|commands| ema.on_fit_end(&fixture.view(), commands))
-            .weights
-            .is_some()
-    );
-    assert!(
-        validation(&mut ema, &mut fixture).is_none(),
-        "another module may be evaluated after the fit"
-    );
-
-    let mut ema = started(EmaWeights::new(0.5).use_in_validation(false).use_at_end(false));
-    step(&mut ema, &mut fixture);
-    assert!(validation(&mut ema, &mut fixture).is_none());
-    assert!(
-        commands(|commands| ema.on_fit_end(&fixture.view(), commands))
-            .weights
-            .is_none()
-    );
+    for wanted in [true, false] {
+        let mut ema = started(EmaWeights::new(0.5).use_in_validation(wanted).use_at_end(!wanted));
+        step(&mut ema, &mut fixture);
+        assert_eq!(validation(&mut ema, &mut fixture).is_some(), wanted);
+        let end = commands(|commands| ema.on_fit_end(&fixture.view(), commands));
+        assert_eq!(end.weights.is_some(), !wanted);
+        // Another fit starts anew.
+        assert!(started(ema).tensors().is_empty());
+    }
 }
 
 #[test]
@@ -150,26 +134,6 @@ fn a_resumed_run_goes_on_bit_for_bit() {
     }
     assert_eq!(resumed.tensors(), ema.tensors());
     assert_eq!(resumed.state.num_updates, 5);
-}
-
-#[test]
-fn a_checkpoint_is_evaluated_once_with_its_averages() {
-    let mut fixture = Fixture::new();
-    let mut ema = started(EmaWeights::new(0.9));
-    step(&mut ema, &mut fixture);
-    let mut loaded = EmaWeights::new(0.9);
-    loaded.load_state(&ema.state().unwrap(), ema.tensors()).unwrap();
-    fixture.stage = Stage::Test;
-    let start = commands(|commands| loaded.on_evaluation_start(&fixture.view(), commands));
-    assert_eq!(start.weights.unwrap().len(), fixture.table.entries().len());
-    loaded
-        .on_evaluation_end(&fixture.view(), &mut Commands::default())
-        .unwrap();
-    assert!(
-        commands(|commands| loaded.on_evaluation_start(&fixture.view(), commands))
-            .weights
-            .is_none()
-    );
 }
 
 #[test]

@@ -1,26 +1,20 @@
 //! Saving checkpoints: when, under which names, and which of them are kept.
 
+mod events;
 mod file_name;
 mod kept;
-mod saved_models;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use burn::tensor::TensorData;
-use firebrand_core::{Result, Stage};
-use firebrand_strategy::Update;
 use serde::{Deserialize, Serialize};
 
 use super::monitor::{Monitor, Seen};
-use super::state::read_state;
-use super::{Callback, CallbackError, CheckpointRequest, Commands, Mode, View};
+use super::{CallbackError, Mode};
 use file_name::FileName;
 use kept::{Entry, Kept};
-pub use saved_models::SavedModels;
 
 /// How many checkpoints are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +37,8 @@ impl From<usize> for TopK {
 /// use firebrand_trainer::callbacks::{Mode, ModelCheckpoint};
 ///
 /// let checkpoint = ModelCheckpoint::monitor("val_acc").mode(Mode::Max).save_top_k(3).save_last(true);
-/// let saved = checkpoint.saved_models(); // Knows the best model's path after the fit.
+/// // Trainer::builder().callback(checkpoint) …; after the fit the trainer gives it back:
+/// // trainer.callback::<ModelCheckpoint>().and_then(ModelCheckpoint::best_model_path)
 /// ```
 ///
 /// When it is due:
@@ -72,10 +67,8 @@ pub struct ModelCheckpoint {
     template: String,
     file_name: Option<FileName>,
     directory: PathBuf,
-    fitting: bool,
     restored: bool,
     state: State,
-    saved: SavedModels,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -111,10 +104,8 @@ impl ModelCheckpoint {
             template: FileName::DEFAULT.to_owned(),
             file_name: None,
             directory: PathBuf::new(),
-            fitting: false,
             restored: false,
             state: State::default(),
-            saved: SavedModels::default(),
         }
     }
 
@@ -179,9 +170,38 @@ impl ModelCheckpoint {
         self
     }
 
-    /// A handle to what was saved, for after the fit.
-    pub fn saved_models(&self) -> SavedModels {
-        self.saved.clone()
+    /// The checkpoint with the best value of the monitored metric that is written; `None` without a monitor, and while every
+    /// value is not-a-number.
+    pub fn best_model_path(&self) -> Option<PathBuf> {
+        self.best().map(|best| self.directory.join(&best.name))
+    }
+
+    /// The value of the monitored metric that belongs to [`best_model_path`](Self::best_model_path).
+    pub fn best_score(&self) -> Option<f64> {
+        self.best().and_then(|best| best.value)
+    }
+
+    /// The written checkpoint that `last` points to, if [`save_last`](Self::save_last) is on.
+    pub fn last_model_path(&self) -> Option<PathBuf> {
+        let last = self.state.kept.last.as_ref().filter(|last| last.written);
+        last.map(|last| self.directory.join(&last.name))
+    }
+
+    /// The written checkpoints that are kept, with their values: from the best to the worst, or without a monitor from the
+    /// newest to the oldest.
+    pub fn best_k_models(&self) -> Vec<(PathBuf, Option<f64>)> {
+        self.written()
+            .map(|entry| (self.directory.join(&entry.name), entry.value))
+            .collect()
+    }
+
+    fn written(&self) -> impl Iterator<Item = &Entry> {
+        self.state.kept.top.iter().filter(|entry| entry.written)
+    }
+
+    fn best(&self) -> Option<&Entry> {
+        self.written()
+            .find(|entry| entry.value.is_some_and(|value| !value.is_nan()))
     }
 
     fn check(&self) -> Result<(), CallbackError> {
@@ -207,189 +227,4 @@ impl ModelCheckpoint {
         }
         Ok(())
     }
-
-    fn epoch_is_due(&self, view: &View<'_>) -> bool {
-        let only_others = self.every_n_train_steps.is_some() || self.train_time_interval.is_some();
-        let every = self.every_n_epochs.unwrap_or(if only_others { 0 } else { 1 });
-        every > 0 && (view.epoch + 1).is_multiple_of(every)
-    }
-
-    /// Asks for a checkpoint, with the value by which it is ranked; with a monitor and no value it is the last at most.
-    fn save(&mut self, view: &View<'_>, value: Option<f64>, commands: &mut Commands) {
-        let (Some(_), Some(file_name)) = (view.run, &self.file_name) else {
-            return;
-        };
-        let step = view.global_step;
-        let name = file_name.format(view.epoch, step, view.metrics);
-        let entry = Entry {
-            name: name.clone(),
-            global_step: step,
-            value,
-            written: false,
-        };
-        let kept = &mut self.state.kept;
-        let ranked = value.is_some() || self.monitor.is_none();
-        let top = ranked && !kept.has_step(step) && kept.admits(self.top_k, self.mode, &entry);
-        let last = self.save_last
-            && self
-                .state
-                .newest
-                .as_ref()
-                .is_none_or(|(newest, _)| *newest != step);
-        if !top && !last {
-            return;
-        }
-        let change = kept.add(entry, top.then_some((self.top_k, self.mode)), self.save_last);
-        self.state.newest = Some((step, name.clone()));
-        commands.checkpoint(CheckpointRequest {
-            name: Some(name),
-            last: self.save_last,
-            best: change.best,
-            remove: change
-                .remove
-                .into_iter()
-                .map(|name| self.directory.join(name))
-                .collect(),
-        });
-    }
-
-    fn publish(&self) {
-        self.saved.publish(&self.directory, &self.state.kept);
-    }
-}
-
-impl Callback for ModelCheckpoint {
-    fn name(&self) -> String {
-        let metric = self.monitor.as_ref().map(|monitor| monitor.metric.as_str());
-        let steps = self.every_n_train_steps.map(|_| "steps");
-        let time = self.train_time_interval.map(|_| "time");
-        let parts: Vec<&str> = metric.into_iter().chain(steps).chain(time).collect();
-        if parts.is_empty() {
-            "ModelCheckpoint".to_owned()
-        } else {
-            format!("ModelCheckpoint({})", parts.join(", "))
-        }
-    }
-
-    fn saves_checkpoints(&self) -> bool {
-        true
-    }
-
-    fn kept_checkpoints(&self) -> Vec<String> {
-        self.state.kept.names()
-    }
-
-    fn on_fit_start(&mut self, view: &View<'_>, _: &mut Commands) -> Result<()> {
-        self.check()?;
-        self.file_name = Some(FileName::parse(&self.template)?);
-        if !std::mem::take(&mut self.restored) {
-            self.state = State::default();
-        }
-        if let Some(run) = view.run {
-            self.directory = run.checkpoints();
-            self.state.kept.settle(|name| self.directory.join(name).is_dir());
-        }
-        self.fitting = true;
-        if let Some(monitor) = &mut self.monitor {
-            monitor.on_train_epoch_end = self.save_on_train_epoch_end;
-            monitor.begin_fit();
-        }
-        self.publish();
-        Ok(())
-    }
-
-    fn on_fit_end(&mut self, _: &View<'_>, _: &mut Commands) -> Result<()> {
-        self.fitting = false;
-        if let Some(monitor) = &mut self.monitor {
-            monitor.end_fit();
-        }
-        Ok(())
-    }
-
-    fn on_train_batch_end(&mut self, view: &View<'_>, commands: &mut Commands) -> Result<()> {
-        if !matches!(view.update, Some(Update::Stepped { .. })) {
-            return Ok(());
-        }
-        let step_is_due = self
-            .every_n_train_steps
-            .is_some_and(|steps| view.global_step.is_multiple_of(steps));
-        let since = view.elapsed.saturating_sub(self.state.fired_at);
-        let time_is_due = self.train_time_interval.is_some_and(|interval| since >= interval);
-        if time_is_due {
-            self.state.fired_at = view.elapsed;
-        }
-        if step_is_due || time_is_due {
-            let newest = self.monitor.as_ref().and_then(|monitor| monitor.newest(view));
-            let value = newest.filter(|_| !self.state.seen.from_validation);
-            self.state.due |= self.monitor.is_some() && value.is_none();
-            self.save(view, value, commands);
-        }
-        Ok(())
-    }
-
-    fn on_evaluation_start(&mut self, view: &View<'_>, _: &mut Commands) -> Result<()> {
-        if let Some(monitor) = &mut self.monitor {
-            monitor.on_evaluation_start(view);
-        }
-        Ok(())
-    }
-
-    fn on_evaluation_end(&mut self, view: &View<'_>, commands: &mut Commands) -> Result<()> {
-        let value = match &mut self.monitor {
-            Some(monitor) => match monitor.on_evaluation_end(&mut self.state.seen, view)? {
-                Some(value) => Some(value),
-                None => return Ok(()),
-            },
-            None if self.save_on_train_epoch_end != Some(false) => return Ok(()),
-            None if !self.fitting || view.stage != Stage::Validate || view.sanity_checking => return Ok(()),
-            None => None,
-        };
-        if std::mem::take(&mut self.state.due) || self.epoch_is_due(view) {
-            self.save(view, value, commands);
-        }
-        Ok(())
-    }
-
-    fn on_train_epoch_end(&mut self, view: &View<'_>, commands: &mut Commands) -> Result<()> {
-        let value = match &mut self.monitor {
-            Some(monitor) => monitor.on_train_epoch_end(&self.state.seen, view)?,
-            None if self.save_on_train_epoch_end == Some(false) => return Ok(()),
-            None => None,
-        };
-        let was_due = value.is_some() && std::mem::take(&mut self.state.due);
-        if was_due || self.epoch_is_due(view) {
-            self.save(view, value, commands);
-        }
-        Ok(())
-    }
-
-    fn on_checkpoint_saved(&mut self, path: &Path) {
-        self.state.kept.saved(&name_of(path));
-        self.publish();
-    }
-
-    fn on_checkpoint_failed(&mut self, path: &Path) {
-        let name = name_of(path);
-        self.state.kept.failed(self.mode, &name);
-        // Another try at the same step is welcome.
-        self.state.newest = self.state.newest.take().filter(|(_, newest)| *newest != name);
-        self.publish();
-    }
-
-    fn state(&self) -> Option<serde_json::Value> {
-        serde_json::to_value(&self.state).ok()
-    }
-
-    fn load_state(&mut self, state: &serde_json::Value, _: BTreeMap<String, TensorData>) -> Result<()> {
-        self.state = read_state(&self.name(), state)?;
-        self.restored = true;
-        Ok(())
-    }
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
 }
