@@ -12,7 +12,7 @@ use firebrand_core::{
     AnyBatch, Batch, ErasedModule, FitInfo, LightningModule, OptimizerSetup, Result, StepContext,
     downcast_module, erase, restore_type,
 };
-use firebrand_strategy::{Engine, EngineOptions, PrepareOptions, SingleDevice};
+use firebrand_strategy::{Engine, EngineOptions, SingleDevice};
 use support::*;
 
 fn setup() -> OptimizerSetup {

@@ -101,10 +101,10 @@ impl Optimizers {
         let mut unread: BTreeSet<String> = tensors.keys().cloned().collect();
         let mut shapes = BTreeMap::new();
         for (index, slot) in self.slots.iter().enumerate() {
-            if let (Some(slot), Some(entry)) = (slot, table.get(index)) {
-                if scalars.parameters.contains_key(&slot.path) {
-                    shapes.extend(slot.fresh_leaves(entry, device, dtype));
-                }
+            if let (Some(slot), Some(entry)) = (slot, table.get(index))
+                && scalars.parameters.contains_key(&slot.path)
+            {
+                shapes.extend(slot.fresh_leaves(entry, device, dtype));
             }
         }
         for (name, mut data) in tensors {
