@@ -13,11 +13,15 @@ pub use firebrand_strategy::{GradientClip, NonFinite, Precision};
 pub use firebrand_trainer::{
     Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder, TrainerConfig,
     ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint, loggers, metrics,
-    parse_duration, profiler, progress,
+    parse_duration, profiler, progress, run,
 };
+#[cfg(feature = "cli")]
+pub use firebrand_trainer::TrainerArgs;
 
 /// What most programs use: `use firebrand::prelude::*;`.
 pub mod prelude {
+    #[cfg(feature = "cli")]
+    pub use crate::TrainerArgs;
     pub use crate::callbacks::*;
     pub use crate::data::{Collate, Data, DataLoader, DataModule};
     pub use crate::loggers::{CsvLogger, JsonLinesLogger, TensorBoardLogger};
