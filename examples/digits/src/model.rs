@@ -54,9 +54,9 @@ impl ConvNet {
     fn new(device: &Device) -> Self {
         let conv = |channels| Conv2dConfig::new(channels, [3, 3]).with_padding(PaddingConfig2d::Same).init(device);
         Self {
-            conv1: conv([1, 16]),
-            norm1: BatchNormConfig::new(16).init(device),
-            conv2: conv([16, 32]),
+            conv1: conv([1, 32]),
+            norm1: BatchNormConfig::new(32).init(device),
+            conv2: conv([32, 32]),
             norm2: BatchNormConfig::new(32).init(device),
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             dropout: DropoutConfig::new(0.3).init(),
@@ -111,7 +111,10 @@ impl LitDigits {
     /// The loss and the accuracy of a batch, each a tensor of one element.
     fn loss_and_accuracy(&self, batch: DigitBatch, step: &StepContext) -> Result<(Tensor<1>, Tensor<1>)> {
         let logits = step.full_precision(self.forward(batch.images));
-        let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), batch.labels.clone());
+        // Smoothed labels keep a network from being too sure of the few images that it trains on.
+        let smoothing = (step.stage() == Stage::Train).then_some(0.1);
+        let loss = CrossEntropyLossConfig::new().with_smoothing(smoothing).init(&logits.device());
+        let loss = loss.forward(logits.clone(), batch.labels.clone());
         Ok((loss, accuracy(logits, batch.labels)?))
     }
 }

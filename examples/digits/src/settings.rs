@@ -41,16 +41,16 @@ impl Settings {
 
     fn of(model: Architecture) -> Self {
         match model {
-            Architecture::Mlp => Self::new(model, 32, 3e-3),
-            Architecture::Conv => Self::new(model, 32, 3e-3),
+            Architecture::Mlp => Self::new(model, 32, 1e-2),
+            Architecture::Conv => Self::new(model, 64, 5e-3),
         }
     }
 
     /// How long to train unless the command line says otherwise.
     pub fn default_epochs(&self) -> u64 {
         match self.model {
-            Architecture::Mlp => 30,
-            Architecture::Conv => 30,
+            Architecture::Mlp => 40,
+            Architecture::Conv => 20,
         }
     }
 }
