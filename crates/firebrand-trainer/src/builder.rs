@@ -37,6 +37,7 @@ impl TrainerBuilder {
     #[cfg(feature = "cli")]
     pub fn args(mut self, args: &crate::TrainerArgs) -> Result<Self, Error> {
         self.config = args.resolve(self.config)?;
+        self.profiler = args.profiler()?.or(self.profiler);
         Ok(self)
     }
 
@@ -246,8 +247,16 @@ impl TrainerBuilder {
     pub fn build(self) -> Result<Trainer, Error> {
         self.config.check()?;
         let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
-            Error::Contradiction(format!("hyper_parameters cannot be written down: {reason}; give a struct or a map"))
+            Error::Contradiction(format!(
+                "hyper_parameters cannot be written down: {reason}; give a struct or a map"
+            ))
         })?;
-        Trainer::new(self.config, self.callbacks, self.loggers, self.profiler, hyper_parameters.unwrap_or_default())
+        Trainer::new(
+            self.config,
+            self.callbacks,
+            self.loggers,
+            self.profiler,
+            hyper_parameters.unwrap_or_default(),
+        )
     }
 }

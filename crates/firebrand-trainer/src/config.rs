@@ -123,9 +123,11 @@ impl FromStr for ValCheckInterval {
         match text.parse::<Limit>() {
             Ok(Limit::Batches(batches)) => Ok(Self::Batches(batches)),
             Ok(Limit::Fraction(share)) => Ok(Self::Fraction(share)),
-            Err(_) => Err("expected a number of batches such as 100, a share of the epoch such as 0.25, or a time as \
+            Err(_) => Err(
+                "expected a number of batches such as 100, a share of the epoch such as 0.25, or a time as \
                            DD:HH:MM:SS"
-                .to_owned()),
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -146,10 +148,17 @@ impl fmt::Display for ValCheckInterval {
 ///
 /// What was expected.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let expected = || format!("expected a time as DD:HH:MM:SS, such as 00:12:00:00 for twelve hours, and got '{text}'");
-    let parts: Vec<u64> = text.split(':').map(str::parse).collect::<Result<_, _>>().map_err(|_| expected())?;
+    let expected =
+        || format!("expected a time as DD:HH:MM:SS, such as 00:12:00:00 for twelve hours, and got '{text}'");
+    let parts: Vec<u64> = text
+        .split(':')
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .map_err(|_| expected())?;
     match parts.as_slice() {
-        [days, hours, minutes, seconds] => Ok(Duration::from_secs(((days * 24 + hours) * 60 + minutes) * 60 + seconds)),
+        [days, hours, minutes, seconds] => Ok(Duration::from_secs(
+            ((days * 24 + hours) * 60 + minutes) * 60 + seconds,
+        )),
         _ => Err(expected()),
     }
 }
@@ -194,14 +203,19 @@ mod resume_text {
 
     use crate::checkpoint::Resume;
 
-    pub(super) fn serialize<S: Serializer>(resume: &Option<Resume>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        resume: &Option<Resume>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match resume {
             Some(resume) => serializer.collect_str(resume),
             None => serializer.serialize_none(),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Resume>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Resume>, D::Error> {
         Ok(Option::<String>::deserialize(deserializer)?.map(|text| Resume::from(text.as_str())))
     }
 }
@@ -309,10 +323,10 @@ impl Default for TrainerConfig {
 /// The name of the running program, without folder and extension.
 fn program_name() -> String {
     let program = std::env::args_os().next().map(PathBuf::from);
-    program.as_deref().and_then(|path| path.file_stem()).map_or_else(
-        || "run".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    program
+        .as_deref()
+        .and_then(|path| path.file_stem())
+        .map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 impl TrainerConfig {
@@ -331,12 +345,26 @@ impl TrainerConfig {
     ///
     /// The first option that cannot be, with its value and what it takes.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let fail = |field, value: String, expected| Err(Error::Option { field, value, expected });
+        let fail = |field, value: String, expected| {
+            Err(Error::Option {
+                field,
+                value,
+                expected,
+            })
+        };
         if self.accumulate_grad_batches == 0 {
-            return fail("accumulate_grad_batches", "0".into(), "a number of micro-batches of at least 1");
+            return fail(
+                "accumulate_grad_batches",
+                "0".into(),
+                "a number of micro-batches of at least 1",
+            );
         }
         if self.log_every_n_steps == 0 {
-            return fail("log_every_n_steps", "0".into(), "a number of updates of at least 1");
+            return fail(
+                "log_every_n_steps",
+                "0".into(),
+                "a number of updates of at least 1",
+            );
         }
         if self.fast_dev_run == Some(0) {
             return fail("fast_dev_run", "0".into(), "a number of batches of at least 1");
@@ -355,15 +383,27 @@ impl TrainerConfig {
             if let Some(Limit::Fraction(share)) = limit
                 && !(0.0..=1.0).contains(&share)
             {
-                return fail(field, share.to_string(), "a number of batches, or a share of all from 0.0 to 1.0");
+                return fail(
+                    field,
+                    share.to_string(),
+                    "a number of batches, or a share of all from 0.0 to 1.0",
+                );
             }
         }
         match self.val_check_interval {
             ValCheckInterval::Fraction(share) if !(share > 0.0 && share <= 1.0) => {
-                return fail("val_check_interval", share.to_string(), "a share of the epoch above 0 and up to 1.0");
+                return fail(
+                    "val_check_interval",
+                    share.to_string(),
+                    "a share of the epoch above 0 and up to 1.0",
+                );
             }
             ValCheckInterval::Batches(0) => {
-                return fail("val_check_interval", "0".into(), "a number of batches of at least 1");
+                return fail(
+                    "val_check_interval",
+                    "0".into(),
+                    "a number of batches of at least 1",
+                );
             }
             ValCheckInterval::Fraction(share) if self.check_val_every_n_epoch == 0 && share < 1.0 => {
                 return fail(
@@ -379,9 +419,10 @@ impl TrainerConfig {
         {
             return fail("gradient_clip", limit.to_string(), "a finite number above 0");
         }
-        for (field, minimum, maximum) in
-            [("min_epochs", self.min_epochs, self.max_epochs), ("min_steps", self.min_steps, self.max_steps)]
-        {
+        for (field, minimum, maximum) in [
+            ("min_epochs", self.min_epochs, self.max_epochs),
+            ("min_steps", self.min_steps, self.max_steps),
+        ] {
             if let (Some(minimum), Some(maximum)) = (minimum, maximum)
                 && minimum > maximum
             {
@@ -419,9 +460,15 @@ mod tests {
 
     #[test]
     fn impossible_options_are_named() {
-        let config = TrainerConfig { limit_val_batches: Limit::Fraction(1.5), ..TrainerConfig::default() };
+        let config = TrainerConfig {
+            limit_val_batches: Limit::Fraction(1.5),
+            ..TrainerConfig::default()
+        };
         let text = config.check().unwrap_err().to_string();
-        assert!(text.contains("limit_val_batches") && text.contains("1.5"), "{text}");
+        assert!(
+            text.contains("limit_val_batches") && text.contains("1.5"),
+            "{text}"
+        );
     }
 
     #[test]

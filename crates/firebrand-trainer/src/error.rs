@@ -125,6 +125,9 @@ pub enum Error {
         /// Whether and where a checkpoint was written.
         saved: String,
     },
+    /// The profiler's trace cannot be written.
+    #[error(transparent)]
+    Profiler(#[from] crate::profiler::ProfilerError),
     /// A signal handler cannot be installed.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),

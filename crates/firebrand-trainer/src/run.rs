@@ -25,7 +25,10 @@ pub(crate) fn find_checkpoint(config: &TrainerConfig, from: &Resume) -> Result<O
     }
     match from {
         Resume::Auto => Ok(None),
-        _ => Err(Error::NothingToResume { from: from.to_string(), searched: parent }),
+        _ => Err(Error::NothingToResume {
+            from: from.to_string(),
+            searched: parent,
+        }),
     }
 }
 

@@ -103,7 +103,9 @@ fn handle(signal: i32) {
                 Ordering::SeqCst,
                 Ordering::SeqCst,
             );
-            tracing::warn!("Ctrl+C: finishing the step and saving a checkpoint; press again to leave at once");
+            tracing::warn!(
+                "Ctrl+C: finishing the step and saving a checkpoint; press again to leave at once"
+            );
         }
         Some(pressed) if now.duration_since(pressed) >= SECOND_PRESS => {
             crate::progress::suspend(|| eprintln!("Ctrl+C again: leaving without a checkpoint"));

@@ -10,8 +10,8 @@ use crate::checkpoint::{Checkpoint, Resume, open_weights};
 use crate::config::Limit;
 use crate::data::{DataModule, ErasedDataModule};
 use crate::fit::{
-    Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, assign_weights, check_weights,
-    evaluation_module, predict, tensors_of,
+    Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, assign_weights,
+    check_weights, evaluation_module, predict, tensors_of,
 };
 use crate::loggers::{CsvLogger, Logger, Loggers, RunDirectory, TensorBoardLogger};
 use crate::profiler::Profiler;
@@ -83,13 +83,18 @@ impl Trainer {
         profiler: Option<Profiler>,
         hyper_parameters: toml::Table,
     ) -> Result<Self, Error> {
-        if config.enable_model_summary && !callbacks.iter().any(|callback| callback.name() == ModelSummary::NAME) {
+        if config.enable_model_summary
+            && !callbacks
+                .iter()
+                .any(|callback| is::<ModelSummary>(callback.as_ref()))
+        {
             callbacks.insert(0, Box::new(ModelSummary::new()));
         }
         let saves = callbacks.iter().any(|callback| callback.saves_checkpoints());
         if !config.enable_checkpointing && saves {
             return Err(Error::Contradiction(
-                "enable_checkpointing is off, and a callback saves checkpoints; remove one of them".to_owned(),
+                "enable_checkpointing is off, and a callback saves checkpoints; remove one of them"
+                    .to_owned(),
             ));
         }
         if config.enable_checkpointing && !saves {
@@ -109,7 +114,10 @@ impl Trainer {
         let loggers = match loggers {
             _ if config.fast_dev_run.is_some() => Vec::new(),
             Some(loggers) => loggers,
-            None => vec![Box::new(CsvLogger::new()) as Box<dyn Logger>, Box::new(TensorBoardLogger::new())],
+            None => vec![
+                Box::new(CsvLogger::new()) as Box<dyn Logger>,
+                Box::new(TensorBoardLogger::new()),
+            ],
         };
         Ok(Self {
             progress: ProgressReporter::new(config.progress),
@@ -134,7 +142,9 @@ impl Trainer {
 
     /// The callback of a type, to read what it found.
     pub fn callback<C: Callback + 'static>(&self) -> Option<&C> {
-        self.events.iter().find_map(|callback| (callback as &dyn std::any::Any).downcast_ref())
+        self.events
+            .iter()
+            .find_map(|callback| (callback as &dyn std::any::Any).downcast_ref())
     }
 
     /// Trains a module.
@@ -168,7 +178,7 @@ impl Trainer {
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
         crate::progress::init_tracing();
         let outcome = with_data(data, Stage::Train, |data| self.fit_prepared(module, data));
-        self.profiler.report();
+        self.profiler.report()?;
         outcome
     }
 
@@ -200,13 +210,17 @@ impl Trainer {
 
     /// The directory in which a resumed run goes on, or a new one.
     fn run_for(&self, resume: Option<&Checkpoint>) -> Result<Option<RunDirectory>, Error> {
-        let writes = self.config.fast_dev_run.is_none() && (!self.loggers.is_empty() || self.events.saves_checkpoints());
+        let writes = self.config.fast_dev_run.is_none()
+            && (!self.loggers.is_empty() || self.events.saves_checkpoints());
         if !writes {
             return Ok(None);
         }
         match resume.and_then(run_of) {
             Some(run) => Ok(Some(run)),
-            None => Ok(Some(RunDirectory::create(&self.config.default_root_dir, &self.config.name)?)),
+            None => Ok(Some(RunDirectory::create(
+                &self.config.default_root_dir,
+                &self.config.name,
+            )?)),
         }
     }
 
@@ -215,7 +229,10 @@ impl Trainer {
         let mut table = toml::Table::try_from(&self.config)
             .map_err(|error| Error::Contradiction(format!("the options cannot be written down: {error}")))?;
         if !self.hyper_parameters.is_empty() {
-            table.insert("module".to_owned(), toml::Value::Table(self.hyper_parameters.clone()));
+            table.insert(
+                "module".to_owned(),
+                toml::Value::Table(self.hyper_parameters.clone()),
+            );
         }
         Ok(table)
     }
@@ -259,7 +276,12 @@ impl Trainer {
         module: &M,
         mut data: impl DataModule<Batch = M::Batch>,
     ) -> Result<Evaluated, Error> {
-        self.evaluate_erased(erase(module.clone()), &mut data, Stage::Validate, Some(from.into()))
+        self.evaluate_erased(
+            erase(module.clone()),
+            &mut data,
+            Stage::Validate,
+            Some(from.into()),
+        )
     }
 
     /// Evaluates a module with the weights of a checkpoint on the test data.
@@ -356,11 +378,22 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<Vec<Predictions>, Error> {
         let (module, device) = self.evaluation_module(module, from)?;
-        let limit = self.config.fast_dev_run.map_or(self.config.limit_predict_batches, Limit::Batches);
+        let limit = self
+            .config
+            .fast_dev_run
+            .map_or(self.config.limit_predict_batches, Limit::Batches);
         let predictions = with_data(data, Stage::Predict, |data| {
             let loaders = data.required_loaders(Stage::Predict)?;
             let dtype = self.config.precision.compute();
-            predict(module.as_ref(), &loaders, limit, self.config.seed, &device, dtype, &mut self.progress)
+            predict(
+                module.as_ref(),
+                &loaders,
+                limit,
+                self.config.seed,
+                &device,
+                dtype,
+                &mut self.progress,
+            )
         })?;
         self.progress.finish();
         Ok(predictions)
@@ -404,6 +437,10 @@ impl Trainer {
     }
 }
 
+fn is<C: Callback>(callback: &dyn Callback) -> bool {
+    (callback as &dyn std::any::Any).is::<C>()
+}
+
 /// Prepares the data of a stage, and clears it up whatever happens.
 fn with_data<T>(
     data: &mut dyn ErasedDataModule,
@@ -427,11 +464,18 @@ fn with_data<T>(
 /// # Errors
 ///
 /// If the checkpoint is damaged or of another module.
-pub fn load_from_checkpoint<M: LightningModule>(path: impl AsRef<Path>, module: M, device: &Device) -> Result<M, Error> {
+pub fn load_from_checkpoint<M: LightningModule>(
+    path: impl AsRef<Path>,
+    module: M,
+    device: &Device,
+) -> Result<M, Error> {
     let path = path.as_ref();
     let weights = open_weights(path)?;
-    let prepare =
-        PrepareOptions { device: device.clone().autodiff(), precision: Default::default(), seed: 0 };
+    let prepare = PrepareOptions {
+        device: device.clone().autodiff(),
+        precision: Default::default(),
+        seed: 0,
+    };
     let (mut module, table) = evaluation_module(erase(module), &prepare)?;
     check_weights(&table, &weights, path)?;
     let plain = device.clone().without_autodiff();

@@ -11,9 +11,9 @@ pub use firebrand_derive::Batch;
 pub use firebrand_strategy as strategy;
 pub use firebrand_strategy::{GradientClip, NonFinite, Precision};
 pub use firebrand_trainer::{
-    Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder, TrainerConfig,
-    ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint, loggers, metrics,
-    parse_duration, profiler, progress, run,
+    Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder,
+    TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint,
+    loggers, metrics, parse_duration, profiler, progress, run,
 };
 #[cfg(feature = "cli")]
 pub use firebrand_trainer::TrainerArgs;
@@ -27,7 +27,7 @@ pub mod prelude {
     pub use crate::loggers::{CsvLogger, JsonLinesLogger, TensorBoardLogger};
     pub use crate::metrics::{Accuracy, accuracy};
     pub use crate::{
-        Accelerator, Batch, FitInfo, GradientClip, LightningModule, LogOptions, OptimizerSetup, Precision, Prediction,
-        Result, Metric, Schedule, Stage, StepContext, Trainer, ValCheckInterval,
+        Accelerator, Batch, FitInfo, GradientClip, LightningModule, LogOptions, Metric, OptimizerSetup,
+        Precision, Prediction, Result, Schedule, Stage, StepContext, Trainer, ValCheckInterval,
     };
 }

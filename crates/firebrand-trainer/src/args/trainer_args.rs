@@ -5,6 +5,8 @@ use serde::de::DeserializeOwned;
 use super::apply::clip;
 use super::file::ConfigFile;
 use super::options::Options;
+use super::values::ProfilerChoice;
+use crate::profiler::Profiler;
 use crate::{Error, TrainerConfig};
 
 /// The options of a trainer as flags with Lightning's names, to be flattened into a program's own.
@@ -57,6 +59,19 @@ impl TrainerArgs {
         file.options.apply(&mut config);
         self.options.apply(&mut config);
         Ok(config)
+    }
+
+    /// The profiler that was asked for, if one was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ConfigFile`] if the file cannot be used.
+    pub fn profiler(&self) -> Result<Option<Profiler>, Error> {
+        let choice = self.options.profiler.clone().or(self.file()?.options.profiler);
+        Ok(choice.map(|choice| match choice {
+            ProfilerChoice::Simple => Profiler::simple(),
+            ProfilerChoice::ChromeTrace(path) => Profiler::simple().chrome_trace(path),
+        }))
     }
 
     /// The module's own hyper-parameters: the table `[module]` of the configuration file; `None` if there is none.

@@ -206,6 +206,12 @@ pub trait Callback: std::any::Any + Send {
         let _ = path;
     }
 
+    /// The names of the checkpoints that it still needs: none of them is deleted for another callback, which may have asked for
+    /// the same one.
+    fn kept_checkpoints(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// State for the checkpoint, as JSON. It is asked for after the event in which the checkpoint was requested.
     fn state(&self) -> Option<serde_json::Value> {
         None

@@ -11,13 +11,18 @@ impl FitLoop<'_> {
     pub(super) fn safe_point(&mut self) -> Result<(), Error> {
         self.take_checkpoints()?;
         self.poll_checkpoints();
-        let Some(interrupt) = self.signals.requested() else { return Ok(()) };
+        let Some(interrupt) = self.signals.requested() else {
+            return Ok(());
+        };
         self.save_on_exit()?;
         self.flush_checkpoints();
         let saved = match (&self.writer, &self.last, self.failed_saves) {
             (None, ..) => "no checkpoint was written, since checkpoints are off".to_owned(),
             (_, Some(last), 0) => format!("resume from {}", last.display()),
-            (_, Some(last), _) => format!("some checkpoints could not be written; the newest is {}", last.display()),
+            (_, Some(last), _) => format!(
+                "some checkpoints could not be written; the newest is {}",
+                last.display()
+            ),
             (_, None, _) => "its checkpoint could not be written".to_owned(),
         };
         Err(Error::Interrupted {
@@ -33,7 +38,10 @@ impl FitLoop<'_> {
         if self.saved_at == Some(self.counters.total_batches) || self.counters.total_batches == 0 {
             return self.take_checkpoints();
         }
-        self.requests.push(CheckpointRequest { last: true, ..CheckpointRequest::default() });
+        self.requests.push(CheckpointRequest {
+            last: true,
+            ..CheckpointRequest::default()
+        });
         self.take_checkpoints()
     }
 
@@ -65,7 +73,9 @@ impl FitLoop<'_> {
                     save = save.remove(old.to_string_lossy());
                 }
             }
-            let Some((run, writer)) = self.parts.run.as_ref().zip(self.writer.as_mut()) else { break };
+            let Some((run, writer)) = self.parts.run.as_ref().zip(self.writer.as_mut()) else {
+                break;
+            };
             let path = run.checkpoints().join(&name);
             if wanted.last {
                 self.submitted_last = Some(path.clone());
@@ -107,12 +117,18 @@ impl FitLoop<'_> {
                     if self.submitted_best.as_ref() == Some(&path) {
                         self.best = Some(path.clone());
                     }
-                    self.parts.events.iter_mut().for_each(|callback| callback.on_checkpoint_saved(&path));
+                    self.parts
+                        .events
+                        .iter_mut()
+                        .for_each(|callback| callback.on_checkpoint_saved(&path));
                 }
                 Err(error) => {
                     self.failed_saves += 1;
                     report_failure(&error);
-                    self.parts.events.iter_mut().for_each(|callback| callback.on_checkpoint_failed(&path));
+                    self.parts
+                        .events
+                        .iter_mut()
+                        .for_each(|callback| callback.on_checkpoint_failed(&path));
                 }
             }
         }
@@ -145,9 +161,20 @@ mod tests {
 
     #[test]
     fn requests_for_one_place_are_one() {
-        let counters = Counters { epoch: 3, global_step: 12, ..Counters::default() };
-        let request = |last, best| CheckpointRequest { last, best, ..CheckpointRequest::default() };
-        let named = CheckpointRequest { name: Some("kept".into()), ..CheckpointRequest::default() };
+        let counters = Counters {
+            epoch: 3,
+            global_step: 12,
+            ..Counters::default()
+        };
+        let request = |last, best| CheckpointRequest {
+            last,
+            best,
+            ..CheckpointRequest::default()
+        };
+        let named = CheckpointRequest {
+            name: Some("kept".into()),
+            ..CheckpointRequest::default()
+        };
         let joined = joined(vec![request(true, false), named, request(false, true)], &counters);
         assert_eq!(joined.len(), 2);
         assert_eq!(joined[0].0, "epoch=002-step=000012");

@@ -1,16 +1,16 @@
 use burn::tensor::{Device, FloatDType};
 use firebrand_core::{
-    AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream, Stage, StepContext, StepInfo,
-    seed_from,
+    AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream, Stage, StepContext,
+    StepInfo, seed_from,
 };
 use firebrand_strategy::{PrepareOptions, prepare_parameters};
 
+use crate::Error;
 use crate::config::Limit;
 use crate::data::{AnyLoader, EpochRequest};
 use crate::logging::Accumulators;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
-use crate::Error;
 
 use super::report::Evaluated;
 
@@ -38,16 +38,28 @@ impl Evaluation<'_> {
         let mut values = Accumulators::default();
         let mut num_batches = 0;
         let mut step = self.context(0, 0);
-        self.module.on_evaluation_start(&mut step).map_err(|source| self.hook_failed("on_evaluation_start", source))?;
+        self.module
+            .on_evaluation_start(&mut step)
+            .map_err(|source| self.hook_failed("on_evaluation_start", source))?;
         values.add(step.take_logs(), self.stage, 1.0, "")?;
         for (loader_index, loader) in self.loaders.iter().enumerate() {
-            let suffix = if self.loaders.len() > 1 { format!("/loader_{loader_index}") } else { String::new() };
+            let suffix = if self.loaders.len() > 1 {
+                format!("/loader_{loader_index}")
+            } else {
+                String::new()
+            };
             num_batches += self.run_loader(loader_index, loader, &suffix, &mut values)?;
         }
         let mut step = self.context(0, num_batches);
-        self.module.on_evaluation_end(&mut step).map_err(|source| self.hook_failed("on_evaluation_end", source))?;
+        self.module
+            .on_evaluation_end(&mut step)
+            .map_err(|source| self.hook_failed("on_evaluation_end", source))?;
         values.add(step.take_logs(), self.stage, 1.0, "")?;
-        let metrics = values.values().into_iter().map(|(name, value, _)| (name, value)).collect();
+        let metrics = values
+            .values()
+            .into_iter()
+            .map(|(name, value, _)| (name, value))
+            .collect();
         Ok(Evaluated { metrics, num_batches })
     }
 
@@ -85,7 +97,11 @@ impl Evaluation<'_> {
                 _ => self.module.validation_step(batch, &mut step),
             };
             outcome.map_err(|source| Error::EvaluationStep {
-                step: if self.stage == Stage::Test { "test_step" } else { "validation_step" },
+                step: if self.stage == Stage::Test {
+                    "test_step"
+                } else {
+                    "validation_step"
+                },
                 loader_index,
                 batch_index: num_batches,
                 source,
@@ -109,7 +125,12 @@ impl Evaluation<'_> {
     }
 
     fn hook_failed(&self, hook: &'static str, source: firebrand_core::BoxError) -> Error {
-        Error::Module { hook, epoch: self.epoch, global_step: self.global_step, source }
+        Error::Module {
+            hook,
+            epoch: self.epoch,
+            global_step: self.global_step,
+            source,
+        }
     }
 }
 
@@ -120,12 +141,19 @@ pub(crate) fn evaluation_module(
     options: &PrepareOptions,
 ) -> Result<(Box<dyn ErasedModule>, ParamTable), Error> {
     let table = ParamTable::take_over(module.as_mut())?;
-    let is_parameter = |index: usize| table.get(index).is_some_and(|entry| entry.kind == ParamKind::Parameter);
+    let is_parameter = |index: usize| {
+        table
+            .get(index)
+            .is_some_and(|entry| entry.kind == ParamKind::Parameter)
+    };
     prepare_parameters(module.as_mut(), &table, options, &is_parameter)?;
     // The twin has running statistics of its own, which may be moved.
     let mut twin = module.evaluation_twin();
     let device = options.device.clone().without_autodiff();
-    twin.map_params(&mut Place { device, dtype: options.precision.compute() });
+    twin.map_params(&mut Place {
+        device,
+        dtype: options.precision.compute(),
+    });
     Ok((twin, table))
 }
 

@@ -36,7 +36,12 @@ impl Events {
     }
 
     /// Calls one method of every callback and collects what they want.
-    pub(crate) fn call(&mut self, event: &'static str, method: Method, view: &View<'_>) -> Result<Commands, Error> {
+    pub(crate) fn call(
+        &mut self,
+        event: &'static str,
+        method: Method,
+        view: &View<'_>,
+    ) -> Result<Commands, Error> {
         let mut commands = Commands::default();
         for callback in &mut self.callbacks {
             method(callback.as_mut(), view, &mut commands).map_err(|source| Error::Callback {
@@ -79,9 +84,10 @@ macro_rules! callbacks {
             $crate::callbacks::Commands::default()
         } else {
             let view = $crate::fit::events::view!($self, $stage, $update);
-            let method = |callback: &mut dyn $crate::callbacks::Callback,
-                          view: &$crate::callbacks::View<'_>,
-                          commands: &mut $crate::callbacks::Commands| callback.$method(view, commands);
+            let method =
+                |callback: &mut dyn $crate::callbacks::Callback,
+                 view: &$crate::callbacks::View<'_>,
+                 commands: &mut $crate::callbacks::Commands| callback.$method(view, commands);
             $self.parts.events.call(stringify!($method), method, &view)?
         };
         $self.obey(commands)?
@@ -93,11 +99,16 @@ macro_rules! module_hook {
     ($self:ident, $hook:ident) => {{
         let mut step = $self.context(0);
         let _span = $self.parts.profiler.span(stringify!($hook));
-        $self.module.$hook(&mut step).map_err(|source| $self.hook_failed(stringify!($hook), source))?;
+        $self
+            .module
+            .$hook(&mut step)
+            .map_err(|source| $self.hook_failed(stringify!($hook), source))?;
         let logs = step.take_logs();
         if !logs.is_empty() {
             $self.step_values.add(&logs, 1.0);
-            $self.epoch_values.add(logs, firebrand_core::Stage::Train, 1.0, "")?;
+            $self
+                .epoch_values
+                .add(logs, firebrand_core::Stage::Train, 1.0, "")?;
         }
     }};
 }

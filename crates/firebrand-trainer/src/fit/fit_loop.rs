@@ -102,14 +102,23 @@ impl<'a> FitLoop<'a> {
             1,
         );
         let setup = module.configure_optimizers(&info);
-        let prepare =
-            PrepareOptions { device: parts.device.clone(), precision: config.precision, seed: config.seed };
+        let prepare = PrepareOptions {
+            device: parts.device.clone(),
+            precision: config.precision,
+            seed: config.seed,
+        };
         let options = EngineOptions {
             clip: config.gradient_clip,
             non_finite: config.non_finite,
             detect_anomaly: config.detect_anomaly,
         };
-        let engine = Engine::new(module.as_mut(), &setup, &prepare, options, Box::new(SingleDevice::new()))?;
+        let engine = Engine::new(
+            module.as_mut(),
+            &setup,
+            &prepare,
+            options,
+            Box::new(SingleDevice::new()),
+        )?;
         let writer = match parts.run.as_ref().filter(|_| parts.events.saves_checkpoints()) {
             Some(run) => Some(BackgroundWriter::new(CheckpointDir::new(run.checkpoints()))?),
             None => None,
@@ -151,14 +160,19 @@ impl<'a> FitLoop<'a> {
     }
 
     fn restore(&mut self) -> Result<(), Error> {
-        let Some(checkpoint) = self.parts.resume.take() else { return Ok(()) };
+        let Some(checkpoint) = self.parts.resume.take() else {
+            return Ok(());
+        };
         self.saved().restore(&checkpoint)?;
         self.rates = self.engine.learning_rates();
         self.elapsed_before = self.counters.elapsed_ms;
         self.saved_at = Some(self.counters.total_batches);
         self.last = Some(checkpoint.path().to_owned());
         let (epoch, global_step) = (self.counters.epoch, self.counters.global_step);
-        tracing::info!("going on from {} (epoch {epoch}, global step {global_step})", checkpoint.path().display());
+        tracing::info!(
+            "going on from {} (epoch {epoch}, global step {global_step})",
+            checkpoint.path().display()
+        );
         Ok(())
     }
 
@@ -220,7 +234,12 @@ impl<'a> FitLoop<'a> {
         let weights = callbacks!(self, on_fit_end, Stage::Train, None);
         if let Some(weights) = weights {
             let device = self.engine.device().clone();
-            assign_weights(self.module.as_mut(), &weights, &device, self.engine.master_dtype());
+            assign_weights(
+                self.module.as_mut(),
+                &weights,
+                &device,
+                self.engine.master_dtype(),
+            );
         }
         self.take_checkpoints()?;
         Ok(reason)
@@ -252,7 +271,9 @@ impl<'a> FitLoop<'a> {
             None => format!("epoch {}", self.counters.epoch + 1),
         };
         let done = self.counters.batches_in_epoch;
-        self.parts.progress.begin_stage(&title, self.num_training_batches, done);
+        self.parts
+            .progress
+            .begin_stage(&title, self.num_training_batches, done);
         let request = train_request(config, self.counters.epoch, self.num_training_batches)
             .skip_samples(self.counters.samples_in_epoch);
         let remaining = request.limit_batches.map(|limit| limit.saturating_sub(done));
@@ -284,7 +305,8 @@ impl<'a> FitLoop<'a> {
         self.epoch_values.clear();
         self.log_values(late.into_iter().map(|(name, value, _)| (name, value)).collect());
         let logged: Vec<String> = self.metrics.keys().cloned().collect();
-        self.engine.end_epoch(&|name| self.metrics.get(name).copied(), &logged)?;
+        self.engine
+            .end_epoch(&|name| self.metrics.get(name).copied(), &logged)?;
         self.rates = self.engine.learning_rates();
         callbacks!(self, on_train_epoch_end, Stage::Train, None);
         let shown = self.shown_metrics();
@@ -306,7 +328,12 @@ impl<'a> FitLoop<'a> {
     }
 
     pub(super) fn hook_failed(&self, hook: &'static str, source: BoxError) -> Error {
-        Error::Module { hook, epoch: self.counters.epoch, global_step: self.counters.global_step, source }
+        Error::Module {
+            hook,
+            epoch: self.counters.epoch,
+            global_step: self.counters.global_step,
+            source,
+        }
     }
 
     pub(super) fn tick(&mut self) {
@@ -320,12 +347,18 @@ fn train_request(config: &TrainerConfig, epoch: u64, num_batches: Option<u64>) -
         (_, Some(batches)) => EpochRequest::train(config.seed, epoch).limit_batches(Some(batches)),
         (Some(limit), None) => {
             // A limit that is a share was resolved with the loader's length.
-            EpochRequest::overfit(config.seed, limit.of(num_batches).or(num_batches).unwrap_or(u64::MAX))
+            EpochRequest::overfit(
+                config.seed,
+                limit.of(num_batches).or(num_batches).unwrap_or(u64::MAX),
+            )
         }
         (None, None) => {
             let limited = config.limit_train_batches != Limit::ALL;
-            EpochRequest::train(config.seed, epoch)
-                .limit_batches(num_batches.filter(|_| limited).or(config.limit_train_batches.of(None)))
+            EpochRequest::train(config.seed, epoch).limit_batches(
+                num_batches
+                    .filter(|_| limited)
+                    .or(config.limit_train_batches.of(None)),
+            )
         }
     }
 }

@@ -47,8 +47,13 @@ impl Limits {
             return Some(format!("max_epochs={limit} reached"));
         }
         let elapsed = Duration::from_millis(counters.elapsed_ms);
-        let limit = self.max_time.filter(|limit| elapsed >= *limit && self.allows_stop(counters))?;
-        Some(format!("max_time={} reached", crate::config::format_duration(limit)))
+        let limit = self
+            .max_time
+            .filter(|limit| elapsed >= *limit && self.allows_stop(counters))?;
+        Some(format!(
+            "max_time={} reached",
+            crate::config::format_duration(limit)
+        ))
     }
 
     /// Whether the minima allow the run to stop here.
@@ -86,7 +91,11 @@ mod tests {
             config.max_time = Some(1);
             config.min_steps = Some(5);
         });
-        let at = |global_step, elapsed_ms| Counters { global_step, elapsed_ms, ..Counters::default() };
+        let at = |global_step, elapsed_ms| Counters {
+            global_step,
+            elapsed_ms,
+            ..Counters::default()
+        };
         assert_eq!(limits.reached(&at(9, 0)), None);
         assert!(limits.reached(&at(10, 0)).unwrap().contains("max_steps=10"));
         assert_eq!(limits.reached(&at(4, 2000)), None);

@@ -17,7 +17,7 @@ mod validation_schedule;
 pub(crate) use evaluate::{Evaluation, evaluation_module};
 pub(crate) use events::Events;
 pub(crate) use fit_loop::{FitLoop, FitParts};
-pub(crate) use predict::predict;
 pub use predict::Predictions;
+pub(crate) use predict::predict;
 pub use report::{Evaluated, FitReport, Fitted};
 pub(crate) use restore::{assign_weights, check_weights, tensors_of};

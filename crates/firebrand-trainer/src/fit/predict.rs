@@ -36,7 +36,10 @@ impl Predictions {
 
     /// The elements by name.
     pub fn into_data(self) -> BTreeMap<String, TensorData> {
-        self.tensors.into_iter().map(|(name, tensor)| (name, tensor.into_data())).collect()
+        self.tensors
+            .into_iter()
+            .map(|(name, tensor)| (name, tensor.into_data()))
+            .collect()
     }
 }
 
@@ -72,12 +75,15 @@ pub(crate) fn predict(
                 ..StepInfo::first(Stage::Predict, device.clone())
             });
             let batch = loaded.batch.to_device(device).to_dtype(dtype);
-            let prediction = module.predict_step(batch, &mut step).map_err(|source| Error::EvaluationStep {
-                step: "predict_step",
-                loader_index,
-                batch_index,
-                source,
-            })?;
+            let prediction =
+                module
+                    .predict_step(batch, &mut step)
+                    .map_err(|source| Error::EvaluationStep {
+                        step: "predict_step",
+                        loader_index,
+                        batch_index,
+                        source,
+                    })?;
             let found = prediction.num_samples();
             if found != Some(loaded.num_samples) {
                 return Err(Error::PredictionLength {
@@ -95,9 +101,12 @@ pub(crate) fn predict(
             progress.advance(1);
         }
         progress.end_stage();
-        let tensors =
-            parts.into_iter().filter_map(|(name, parts)| AnyTensor::concat(parts).map(|tensor| (name, tensor)));
-        all.push(Predictions { tensors: tensors.collect() });
+        let tensors = parts
+            .into_iter()
+            .filter_map(|(name, parts)| AnyTensor::concat(parts).map(|tensor| (name, tensor)));
+        all.push(Predictions {
+            tensors: tensors.collect(),
+        });
     }
     Ok(all)
 }

@@ -66,6 +66,9 @@ pub struct Evaluated {
 impl Evaluated {
     /// The value of a metric.
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.metrics.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+        self.metrics
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| *value)
     }
 }

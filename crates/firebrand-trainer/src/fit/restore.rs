@@ -12,7 +12,12 @@ pub(crate) fn check_weights(
     weights: &BTreeMap<String, TensorData>,
     path: &Path,
 ) -> Result<(), Error> {
-    let foreign = |reason: String| Err(Error::ForeignCheckpoint { path: path.to_owned(), reason });
+    let foreign = |reason: String| {
+        Err(Error::ForeignCheckpoint {
+            path: path.to_owned(),
+            reason,
+        })
+    };
     for entry in table.entries() {
         let Some(data) = weights.get(&entry.path) else {
             return foreign(format!("it has no value for '{}'", entry.path));
@@ -26,7 +31,9 @@ pub(crate) fn check_weights(
         }
     }
     match weights.keys().find(|name| table.index_of_path(name).is_none()) {
-        Some(name) => foreign(format!("it has a value for '{name}', which the module does not have")),
+        Some(name) => foreign(format!(
+            "it has a value for '{name}', which the module does not have"
+        )),
         None => Ok(()),
     }
 }
@@ -40,7 +47,11 @@ pub(crate) fn assign_weights(
 ) {
     // An update of running statistics that is still pending would come back over the value that is assigned: the twin settles it.
     drop(module.evaluation_twin());
-    module.map_params(&mut Assign { weights, device, dtype });
+    module.map_params(&mut Assign {
+        weights,
+        device,
+        dtype,
+    });
 }
 
 struct Assign<'a> {
@@ -56,14 +67,22 @@ impl ParamMapper for Assign<'_> {
     }
 
     fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
-        let Some(new) = self.weights.get(info.path) else { return value };
+        let Some(new) = self.weights.get(info.path) else {
+            return value;
+        };
         let inner = self.device.clone().without_autodiff();
-        new.clone().to_device(&inner).cast(self.dtype).on_autodiff(self.device, requires_grad)
+        new.clone()
+            .to_device(&inner)
+            .cast(self.dtype)
+            .on_autodiff(self.device, requires_grad)
     }
 }
 
 /// Puts data on a device as rank-free tensors.
-pub(crate) fn tensors_of(weights: BTreeMap<String, TensorData>, device: &Device) -> BTreeMap<String, AnyTensor> {
+pub(crate) fn tensors_of(
+    weights: BTreeMap<String, TensorData>,
+    device: &Device,
+) -> BTreeMap<String, AnyTensor> {
     let inner = device.clone().without_autodiff();
     weights
         .into_iter()

@@ -70,7 +70,11 @@ impl Saved<'_> {
             accumulate_grad_batches: *self.accumulate,
             engine: scalars,
             epoch_values: self.epoch_values.save(),
-            metrics: self.metrics.iter().map(|(name, value)| (name.clone(), f64_to_json(*value))).collect(),
+            metrics: self
+                .metrics
+                .iter()
+                .map(|(name, value)| (name.clone(), f64_to_json(*value)))
+                .collect(),
             callbacks,
             module: self.module.on_save_checkpoint(),
         };
@@ -86,7 +90,8 @@ impl Saved<'_> {
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
         let path = checkpoint.path();
         let mut snapshot = checkpoint.snapshot()?;
-        let state: SavedState = serde_json::from_value(snapshot.state).map_err(|error| foreign(path, error))?;
+        let state: SavedState =
+            serde_json::from_value(snapshot.state).map_err(|error| foreign(path, error))?;
         if state.seed != self.seed {
             tracing::warn!(
                 "the checkpoint was made with seed {}, and the run goes on with seed {}: data order and dropout differ from \
@@ -98,11 +103,15 @@ impl Saved<'_> {
         check_weights(self.engine.table(), &snapshot.weights, path)?;
         let mut metrics = BTreeMap::new();
         for (name, value) in &state.metrics {
-            let value = f64_from_json(value).ok_or_else(|| foreign(path, format!("the metric '{name}' is no number")))?;
+            let value = f64_from_json(value)
+                .ok_or_else(|| foreign(path, format!("the metric '{name}' is no number")))?;
             metrics.insert(name.clone(), value);
         }
         self.engine
-            .load_state(EngineState { tensors: snapshot.optimizer, scalars: state.engine })
+            .load_state(EngineState {
+                tensors: snapshot.optimizer,
+                scalars: state.engine,
+            })
             .map_err(|error| foreign(path, error))?;
         for callback in self.events.iter_mut() {
             let name = callback.name();
@@ -111,9 +120,12 @@ impl Saved<'_> {
                 continue;
             };
             let tensors = snapshot.extra.remove(&file_stem(&name)).unwrap_or_default();
-            callback
-                .load_state(saved, tensors)
-                .map_err(|error| foreign(path, format!("its state of the callback {name} cannot be used: {error}")))?;
+            callback.load_state(saved, tensors).map_err(|error| {
+                foreign(
+                    path,
+                    format!("its state of the callback {name} cannot be used: {error}"),
+                )
+            })?;
         }
         if let Some(saved) = &state.module {
             self.module
@@ -126,18 +138,32 @@ impl Saved<'_> {
         *self.accumulate = state.accumulate_grad_batches.max(1);
         let device = self.engine.device().clone();
         let weights = tensors_of(snapshot.weights, &device);
-        assign_weights(self.module.as_mut(), &weights, &device, self.engine.master_dtype());
+        assign_weights(
+            self.module.as_mut(),
+            &weights,
+            &device,
+            self.engine.master_dtype(),
+        );
         Ok(())
     }
 }
 
 fn foreign(path: &Path, reason: impl ToString) -> Error {
-    Error::ForeignCheckpoint { path: path.to_owned(), reason: reason.to_string() }
+    Error::ForeignCheckpoint {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
 }
 
 /// The name of a callback's tensor file: letters, digits, `-` and `_`.
 fn file_stem(name: &str) -> String {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter.to_ascii_lowercase() } else { '_' };
+    let plain = |letter: char| {
+        if letter.is_ascii_alphanumeric() || letter == '-' {
+            letter.to_ascii_lowercase()
+        } else {
+            '_'
+        }
+    };
     format!("callback-{}", name.chars().map(plain).collect::<String>())
 }
 
@@ -164,5 +190,8 @@ impl ParamVisitor for Weights {
 
 /// Why a checkpoint could not be written, for the one line that the user sees.
 pub(super) fn report_failure(error: &CheckpointError) {
-    tracing::error!("{}; training goes on, and earlier checkpoints are whole", firebrand_core::ErrorChain(error));
+    tracing::error!(
+        "{}; training goes on, and earlier checkpoints are whole",
+        firebrand_core::ErrorChain(error)
+    );
 }

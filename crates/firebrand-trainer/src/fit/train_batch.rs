@@ -30,7 +30,12 @@ impl FitLoop<'_> {
             self.rates = self.engine.learning_rates();
         }
         self.tick();
-        if stepped && self.counters.global_step.is_multiple_of(self.parts.config.log_every_n_steps) {
+        if stepped
+            && self
+                .counters
+                .global_step
+                .is_multiple_of(self.parts.config.log_every_n_steps)
+        {
             let _span = self.parts.profiler.span("logging");
             let values = self.step_values.read();
             self.log_values(values);
@@ -61,7 +66,10 @@ impl FitLoop<'_> {
     fn automatic_step(&mut self, loaded: LoadedBatch, completes: bool) -> Result<Option<Update>, Error> {
         let samples = loaded.num_samples as f64;
         let device = self.parts.device.clone();
-        let batch = loaded.batch.to_device(&device).to_dtype(self.engine.compute_dtype());
+        let batch = loaded
+            .batch
+            .to_device(&device)
+            .to_dtype(self.engine.compute_dtype());
         let num_optimizers = self.engine.optimizers().len();
         let mut batch = Some(batch);
         let mut outcome = None;
@@ -73,7 +81,8 @@ impl FitLoop<'_> {
             let mut step = self.context(optimizer);
             {
                 let _span = self.parts.profiler.span("training_step");
-                self.engine.micro_batch(self.module.as_ref(), batch, &mut step, completes)?;
+                self.engine
+                    .micro_batch(self.module.as_ref(), batch, &mut step, completes)?;
             }
             self.take_logs(&mut step, samples)?;
             if completes {
@@ -92,13 +101,15 @@ impl FitLoop<'_> {
         let _span = self.parts.profiler.span("update");
         let mut step = self.context(optimizer);
         let mut before = |module: &mut dyn firebrand_core::ErasedModule| {
-            module.on_before_optimizer_step(&mut step).map_err(|source| firebrand_strategy::Error::Step {
-                step: "on_before_optimizer_step",
-                epoch: step.epoch(),
-                batch_index: step.batch_index(),
-                global_step: step.global_step(),
-                source,
-            })
+            module
+                .on_before_optimizer_step(&mut step)
+                .map_err(|source| firebrand_strategy::Error::Step {
+                    step: "on_before_optimizer_step",
+                    epoch: step.epoch(),
+                    batch_index: step.batch_index(),
+                    global_step: step.global_step(),
+                    source,
+                })
         };
         let update = self.engine.update(self.module.as_mut(), optimizer, &mut before)?;
         self.take_logs(&mut step, 1.0)?;
@@ -108,7 +119,10 @@ impl FitLoop<'_> {
     fn manual_step(&mut self, loaded: LoadedBatch) -> Result<Option<Update>, Error> {
         let samples = loaded.num_samples as f64;
         let device = self.parts.device.clone();
-        let batch = loaded.batch.to_device(&device).to_dtype(self.engine.compute_dtype());
+        let batch = loaded
+            .batch
+            .to_device(&device)
+            .to_dtype(self.engine.compute_dtype());
         self.seed_step(0);
         let mut step = self.context(0);
         let _span = self.parts.profiler.span("training_step");
@@ -126,13 +140,17 @@ impl FitLoop<'_> {
             }),
         })?;
         self.take_logs(&mut step, samples)?;
-        Ok(stepped.then_some(Update::Stepped { gradient_norm: f64::NAN }))
+        Ok(stepped.then_some(Update::Stepped {
+            gradient_norm: f64::NAN,
+        }))
     }
 
     /// Random numbers inside a step are a function of the seed, the update, the micro-batch, the rank and the optimizer.
     fn seed_step(&self, optimizer: usize) {
         let numbers = [self.counters.attempts, self.micro_batches, 0, optimizer as u64];
-        self.parts.device.seed(seed_from(self.parts.config.seed, SeedStream::Step, "", &numbers));
+        self.parts
+            .device
+            .seed(seed_from(self.parts.config.seed, SeedStream::Step, "", &numbers));
     }
 
     fn take_logs(&mut self, step: &mut StepContext, samples: f64) -> Result<(), Error> {
@@ -148,7 +166,11 @@ impl FitLoop<'_> {
             return;
         }
         let (step, epoch) = (self.counters.global_step, self.counters.epoch);
-        self.parts.loggers.log_metrics(&LogRow { step, epoch, values: &values });
+        self.parts.loggers.log_metrics(&LogRow {
+            step,
+            epoch,
+            values: &values,
+        });
         self.metrics.extend(values);
     }
 

@@ -27,7 +27,8 @@ impl FitLoop<'_> {
         if config.fast_dev_run.is_some() {
             return Ok(());
         }
-        self.evaluate(Limit::Batches(batches), "sanity check", None).map(drop)
+        self.evaluate(Limit::Batches(batches), "sanity check", None)
+            .map(drop)
     }
 
     /// A validation that is due.
@@ -77,7 +78,14 @@ impl FitLoop<'_> {
 
     /// Does what callbacks want; the weights that one wants used are returned.
     pub(super) fn obey(&mut self, commands: Commands) -> Result<Option<BTreeMap<String, AnyTensor>>, Error> {
-        let Commands { log, freeze, accumulate, weights, checkpoints, stop } = commands;
+        let Commands {
+            log,
+            freeze,
+            accumulate,
+            weights,
+            checkpoints,
+            stop,
+        } = commands;
         self.log_values(log);
         for (paths, trained) in freeze {
             self.engine.set_trained(&paths, trained)?;
@@ -93,6 +101,10 @@ impl FitLoop<'_> {
     /// The metrics that the line at the end of an epoch shows.
     pub(super) fn shown_metrics(&self) -> Vec<(String, f64)> {
         let shown = |name: &str| name.ends_with("loss") || name.ends_with("acc");
-        self.metrics.iter().filter(|(name, _)| shown(name)).map(|(name, value)| (name.clone(), *value)).collect()
+        self.metrics
+            .iter()
+            .filter(|(name, _)| shown(name))
+            .map(|(name, value)| (name.clone(), *value))
+            .collect()
     }
 }

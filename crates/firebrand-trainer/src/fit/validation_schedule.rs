@@ -38,7 +38,10 @@ impl ValidationSchedule {
             }
             ValCheckInterval::Fraction(share) if share >= 1.0 => Self::EpochEnd { every: every.max(1) },
             ValCheckInterval::Fraction(share) => match num_batches {
-                Some(total) => Self::Batches { batches: ((total as f64 * share) as u64).max(1), every },
+                Some(total) => Self::Batches {
+                    batches: ((total as f64 * share) as u64).max(1),
+                    every,
+                },
                 None => {
                     return Err(Error::Contradiction(format!(
                         "val_check_interval={share} is a share of an epoch, and the length of this one is unknown; give a \
@@ -84,9 +87,16 @@ mod tests {
         due
     }
 
-    fn schedule(interval: ValCheckInterval, every: u64, num_batches: Option<u64>) -> Result<ValidationSchedule, Error> {
-        let config =
-            TrainerConfig { val_check_interval: interval, check_val_every_n_epoch: every, ..TrainerConfig::default() };
+    fn schedule(
+        interval: ValCheckInterval,
+        every: u64,
+        num_batches: Option<u64>,
+    ) -> Result<ValidationSchedule, Error> {
+        let config = TrainerConfig {
+            val_check_interval: interval,
+            check_val_every_n_epoch: every,
+            ..TrainerConfig::default()
+        };
         ValidationSchedule::new(&config, num_batches)
     }
 
@@ -104,7 +114,17 @@ mod tests {
 
     #[test]
     fn impossible_intervals_are_errors() {
-        assert!(schedule(ValCheckInterval::Batches(9), 1, Some(4)).unwrap_err().to_string().contains("4 training batches"));
-        assert!(schedule(ValCheckInterval::Fraction(0.5), 1, None).unwrap_err().to_string().contains("unknown"));
+        assert!(
+            schedule(ValCheckInterval::Batches(9), 1, Some(4))
+                .unwrap_err()
+                .to_string()
+                .contains("4 training batches")
+        );
+        assert!(
+            schedule(ValCheckInterval::Fraction(0.5), 1, None)
+                .unwrap_err()
+                .to_string()
+                .contains("unknown")
+        );
     }
 }

@@ -64,7 +64,11 @@ impl Sums {
             Reduce::Min => f64::INFINITY,
             Reduce::Max => f64::NEG_INFINITY,
         };
-        Self { reduce, value, weight: 0.0 }
+        Self {
+            reduce,
+            value,
+            weight: 0.0,
+        }
     }
 
     fn add(&mut self, value: f64, weight: f64) {
@@ -72,14 +76,30 @@ impl Sums {
             Reduce::Mean => self.value += value * weight,
             Reduce::Sum => self.value += value,
             // Not-a-number wins, so that it is seen.
-            Reduce::Min => self.value = if value.is_nan() { value } else { self.value.min(value) },
-            Reduce::Max => self.value = if value.is_nan() { value } else { self.value.max(value) },
+            Reduce::Min => {
+                self.value = if value.is_nan() {
+                    value
+                } else {
+                    self.value.min(value)
+                }
+            }
+            Reduce::Max => {
+                self.value = if value.is_nan() {
+                    value
+                } else {
+                    self.value.max(value)
+                }
+            }
         }
         self.weight += weight;
     }
 
     fn value(&self) -> f64 {
-        if self.reduce == Reduce::Mean { self.value / self.weight } else { self.value }
+        if self.reduce == Reduce::Mean {
+            self.value / self.weight
+        } else {
+            self.value
+        }
     }
 }
 
@@ -109,14 +129,19 @@ impl Accumulators {
         suffix: &str,
     ) -> Result<(), Error> {
         for log in logs {
-            let Some(mut name) = epoch_name(&log.name, &log.options, stage) else { continue };
+            let Some(mut name) = epoch_name(&log.name, &log.options, stage) else {
+                continue;
+            };
             name.push_str(suffix);
             let weight = log.options.weight.unwrap_or(num_samples);
             let position = self.entries.iter().position(|(known, _)| *known == name);
             let position = position.unwrap_or_else(|| {
                 let state = match &log.value {
                     LogValue::Metric(_) => State::SavedMetric(Vec::new()),
-                    _ => State::Scalar(Scalar { sums: Sums::new(log.options.reduce), pending: Vec::new() }),
+                    _ => State::Scalar(Scalar {
+                        sums: Sums::new(log.options.reduce),
+                        pending: Vec::new(),
+                    }),
                 };
                 let shown = shown_on_bar(&log.name, &log.options);
                 self.entries.push((name.clone(), Accumulator { shown, state }));
@@ -143,7 +168,10 @@ impl Accumulators {
                     values.extend(components.map(|(part, value)| (format!("{name}/{part}"), value, false)));
                 }
                 State::SavedMetric(_) => {
-                    tracing::warn!(name, "a metric of the checkpoint was not logged again in its epoch and is left out");
+                    tracing::warn!(
+                        name,
+                        "a metric of the checkpoint was not logged again in its epoch and is left out"
+                    );
                 }
             }
         }
@@ -162,30 +190,52 @@ impl Accumulators {
             let state = match &mut accumulator.state {
                 State::Scalar(scalar) => {
                     scalar.drain();
-                    let Sums { reduce, value, weight } = scalar.sums;
-                    SavedState::Scalar(SavedSums { reduce, value: value.to_bits(), weight: weight.to_bits() })
+                    let Sums {
+                        reduce,
+                        value,
+                        weight,
+                    } = scalar.sums;
+                    SavedState::Scalar(SavedSums {
+                        reduce,
+                        value: value.to_bits(),
+                        weight: weight.to_bits(),
+                    })
                 }
                 State::Metric(metric) => SavedState::Metric(bits(&metric.state())),
                 State::SavedMetric(state) => SavedState::Metric(bits(state)),
             };
             (name.clone(), accumulator.shown, state)
         });
-        SavedAccumulators { entries: entries.collect() }
+        SavedAccumulators {
+            entries: entries.collect(),
+        }
     }
 
     /// Goes on from what a checkpoint kept.
     pub(crate) fn restore(saved: SavedAccumulators) -> Self {
         let entries = saved.entries.into_iter().map(|(name, shown, state)| {
             let state = match state {
-                SavedState::Scalar(SavedSums { reduce, value, weight }) => State::Scalar(Scalar {
-                    sums: Sums { reduce, value: f64::from_bits(value), weight: f64::from_bits(weight) },
+                SavedState::Scalar(SavedSums {
+                    reduce,
+                    value,
+                    weight,
+                }) => State::Scalar(Scalar {
+                    sums: Sums {
+                        reduce,
+                        value: f64::from_bits(value),
+                        weight: f64::from_bits(weight),
+                    },
                     pending: Vec::new(),
                 }),
-                SavedState::Metric(bits) => State::SavedMetric(bits.into_iter().map(f64::from_bits).collect()),
+                SavedState::Metric(bits) => {
+                    State::SavedMetric(bits.into_iter().map(f64::from_bits).collect())
+                }
             };
             (name, Accumulator { shown, state })
         });
-        Self { entries: entries.collect() }
+        Self {
+            entries: entries.collect(),
+        }
     }
 }
 
@@ -235,7 +285,11 @@ mod tests {
     use firebrand_core::LogOptions;
 
     fn log(name: &str, value: impl Into<LogValue>, options: LogOptions) -> LogEntry {
-        LogEntry { name: name.into(), value: value.into(), options }
+        LogEntry {
+            name: name.into(),
+            value: value.into(),
+            options,
+        }
     }
 
     fn tensor(value: f32) -> Tensor<1> {
@@ -243,7 +297,9 @@ mod tests {
     }
 
     fn error(value: f32) -> LogValue {
-        let metric = MeanSquaredError::new().update(&tensor(value), &tensor(0.0)).unwrap();
+        let metric = MeanSquaredError::new()
+            .update(&tensor(value), &tensor(0.0))
+            .unwrap();
         LogValue::Metric(Box::new(metric))
     }
 
@@ -253,7 +309,11 @@ mod tests {
         for (batch, (value, samples)) in [(0.1f32, 3.0), (0.7, 3.0), (1e-3, 1.0)].into_iter().enumerate() {
             let logs = vec![
                 log("val_loss", tensor(value), LogOptions::new()),
-                log("worst", tensor(value), LogOptions::new().on_epoch(true).reduce(Reduce::Max)),
+                log(
+                    "worst",
+                    tensor(value),
+                    LogOptions::new().on_epoch(true).reduce(Reduce::Max),
+                ),
                 log("mse", error(value), LogOptions::new().on_epoch(true)),
                 log("step_only", 1.0, LogOptions::new().on_step(true)),
             ];
@@ -281,8 +341,16 @@ mod tests {
     #[test]
     fn one_name_is_one_kind() {
         let mut sums = Accumulators::default();
-        sums.add(vec![log("x", 1.0, LogOptions::new())], Stage::Test, 1.0, "").unwrap();
-        let failure = sums.add(vec![log("x", error(1.0), LogOptions::new())], Stage::Test, 1.0, "").unwrap_err();
+        sums.add(vec![log("x", 1.0, LogOptions::new())], Stage::Test, 1.0, "")
+            .unwrap();
+        let failure = sums
+            .add(
+                vec![log("x", error(1.0), LogOptions::new())],
+                Stage::Test,
+                1.0,
+                "",
+            )
+            .unwrap_err();
         assert!(failure.to_string().contains("'x'"), "{failure}");
     }
 
@@ -290,7 +358,13 @@ mod tests {
     fn many_values_do_not_wait_on_the_device() {
         let mut sums = Accumulators::default();
         for _ in 0..1000 {
-            sums.add(vec![log("a", tensor(0.5), LogOptions::new())], Stage::Test, 2.0, "").unwrap();
+            sums.add(
+                vec![log("a", tensor(0.5), LogOptions::new())],
+                Stage::Test,
+                2.0,
+                "",
+            )
+            .unwrap();
         }
         assert_eq!(sums.values()[0].1, 0.5);
     }

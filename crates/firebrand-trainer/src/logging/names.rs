@@ -3,13 +3,25 @@ use firebrand_core::{LogOptions, Stage};
 /// The name of a step's value, if it is logged: with both kinds of values on, Lightning's suffix tells them apart.
 pub(crate) fn step_name(name: &str, options: &LogOptions, stage: Stage) -> Option<String> {
     let (on_step, on_epoch) = resolved(options, stage);
-    on_step.then(|| if on_epoch { format!("{name}_step") } else { name.to_owned() })
+    on_step.then(|| {
+        if on_epoch {
+            format!("{name}_step")
+        } else {
+            name.to_owned()
+        }
+    })
 }
 
 /// The name of an epoch's value, if it is logged.
 pub(crate) fn epoch_name(name: &str, options: &LogOptions, stage: Stage) -> Option<String> {
     let (on_step, on_epoch) = resolved(options, stage);
-    on_epoch.then(|| if on_step { format!("{name}_epoch") } else { name.to_owned() })
+    on_epoch.then(|| {
+        if on_step {
+            format!("{name}_epoch")
+        } else {
+            name.to_owned()
+        }
+    })
 }
 
 fn resolved(options: &LogOptions, stage: Stage) -> (bool, bool) {
@@ -23,7 +35,9 @@ fn resolved(options: &LogOptions, stage: Stage) -> (bool, bool) {
 
 /// Whether a value is shown on the progress bar.
 pub(crate) fn shown_on_bar(name: &str, options: &LogOptions) -> bool {
-    options.progress_bar.unwrap_or_else(|| name.ends_with("loss") || name.ends_with("acc"))
+    options
+        .progress_bar
+        .unwrap_or_else(|| name.ends_with("loss") || name.ends_with("acc"))
 }
 
 #[cfg(test)]
@@ -43,7 +57,10 @@ mod tests {
     fn both_get_suffixes() {
         let options = LogOptions::new().on_step(true).on_epoch(true);
         assert_eq!(step_name("a", &options, Stage::Train).as_deref(), Some("a_step"));
-        assert_eq!(epoch_name("a", &options, Stage::Train).as_deref(), Some("a_epoch"));
+        assert_eq!(
+            epoch_name("a", &options, Stage::Train).as_deref(),
+            Some("a_epoch")
+        );
         let options = LogOptions::new().on_epoch(true);
         assert_eq!(step_name("a", &options, Stage::Train), None);
         assert_eq!(epoch_name("a", &options, Stage::Train).as_deref(), Some("a"));

@@ -20,7 +20,9 @@ impl StepValues {
     /// Adds what a micro-batch of `num_samples` logged; values that are not for the step are left to the epoch.
     pub(crate) fn add(&mut self, logs: &[LogEntry], num_samples: f64) {
         for log in logs {
-            let Some(name) = step_name(&log.name, &log.options, Stage::Train) else { continue };
+            let Some(name) = step_name(&log.name, &log.options, Stage::Train) else {
+                continue;
+            };
             let weight = log.options.weight.unwrap_or(num_samples);
             let value = (log.value.clone(), weight);
             match self.entries.iter_mut().find(|entry| entry.name == name) {
@@ -52,10 +54,13 @@ impl StepValues {
 
     fn read_if(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<(String, f64)> {
         let entries: Vec<&Entry> = self.entries.iter().filter(|entry| wanted(entry)).collect();
-        let tensors = entries.iter().flat_map(|entry| &entry.values).filter_map(|(value, _)| match value {
-            LogValue::Tensor(tensor) => Some(tensor.clone()),
-            _ => None,
-        });
+        let tensors = entries
+            .iter()
+            .flat_map(|entry| &entry.values)
+            .filter_map(|(value, _)| match value {
+                LogValue::Tensor(tensor) => Some(tensor.clone()),
+                _ => None,
+            });
         let mut read = read_scalars(tensors.collect()).into_iter();
         entries
             .into_iter()
@@ -96,14 +101,30 @@ mod tests {
     use firebrand_core::LogOptions;
 
     fn log(name: &str, value: f64, options: LogOptions) -> LogEntry {
-        LogEntry { name: name.into(), value: LogValue::Number(value), options }
+        LogEntry {
+            name: name.into(),
+            value: LogValue::Number(value),
+            options,
+        }
     }
 
     #[test]
     fn means_are_weighted_by_samples() {
         let mut values = StepValues::default();
-        values.add(&[log("loss", 1.0, LogOptions::new()), log("n", 3.0, LogOptions::new().reduce(Reduce::Sum))], 3.0);
-        values.add(&[log("loss", 5.0, LogOptions::new()), log("n", 1.0, LogOptions::new().reduce(Reduce::Sum))], 1.0);
+        values.add(
+            &[
+                log("loss", 1.0, LogOptions::new()),
+                log("n", 3.0, LogOptions::new().reduce(Reduce::Sum)),
+            ],
+            3.0,
+        );
+        values.add(
+            &[
+                log("loss", 5.0, LogOptions::new()),
+                log("n", 1.0, LogOptions::new().reduce(Reduce::Sum)),
+            ],
+            1.0,
+        );
         assert_eq!(values.read(), [("loss".to_owned(), 2.0), ("n".to_owned(), 4.0)]);
         assert_eq!(values.read_shown(), [("loss".to_owned(), 2.0)]);
         values.clear();
