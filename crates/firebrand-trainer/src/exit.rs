@@ -67,7 +67,12 @@ mod tests {
     struct Wrapped(#[source] Error);
 
     fn interrupted(exit_code: u8) -> Error {
-        Error::Interrupted { signal: "SIGTERM", exit_code, global_step: 3, saved: "resume from x".to_owned() }
+        Error::Interrupted {
+            signal: "SIGTERM",
+            exit_code,
+            global_step: 3,
+            saved: "resume from x".to_owned(),
+        }
     }
 
     fn code(error: impl Into<BoxError>) -> u8 {
@@ -81,7 +86,10 @@ mod tests {
         assert_eq!(code(Error::Contradiction("this and that".to_owned())), 2);
         assert_eq!(code("the user's own"), 1);
         assert_eq!(code(Wrapped(interrupted(143))), 143);
-        let missing = Error::NothingToResume { from: "last".to_owned(), searched: "runs".into() };
+        let missing = Error::NothingToResume {
+            from: "last".to_owned(),
+            searched: "runs".into(),
+        };
         assert_eq!(code(missing), 1);
     }
 
@@ -89,12 +97,22 @@ mod tests {
     #[test]
     fn usage_errors_of_clap_are_usage_errors() {
         let command = clap::Command::new("program");
-        assert_eq!(code(command.try_get_matches_from(["program", "--unknown"]).unwrap_err()), 2);
+        assert_eq!(
+            code(
+                command
+                    .try_get_matches_from(["program", "--unknown"])
+                    .unwrap_err()
+            ),
+            2
+        );
     }
 
     #[test]
     fn success_and_failure_become_exit_codes() {
-        assert_eq!(format!("{:?}", run(|| Ok(()))), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(
+            format!("{:?}", run(|| Ok(()))),
+            format!("{:?}", ExitCode::SUCCESS)
+        );
         let failed = run(|| Err(interrupted(143).into()));
         assert_eq!(format!("{failed:?}"), format!("{:?}", ExitCode::from(143)));
     }

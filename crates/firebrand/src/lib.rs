@@ -10,13 +10,13 @@ pub use firebrand_core::*;
 pub use firebrand_derive::Batch;
 pub use firebrand_strategy as strategy;
 pub use firebrand_strategy::{GradientClip, NonFinite, Precision};
+#[cfg(feature = "cli")]
+pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{
     Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder,
     TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint,
     loggers, metrics, parse_duration, profiler, progress, run,
 };
-#[cfg(feature = "cli")]
-pub use firebrand_trainer::TrainerArgs;
 
 /// What most programs use: `use firebrand::prelude::*;`.
 pub mod prelude {

@@ -29,11 +29,20 @@ fn panel(
     metrics: &Path,
 ) -> Result<()> {
     let curves = names.map(|name| read(metrics, name));
-    let curves: Vec<(&str, Points)> = names.into_iter().zip(curves.into_iter().collect::<Result<Vec<_>>>()?).collect();
+    let curves: Vec<(&str, Points)> = names
+        .into_iter()
+        .zip(curves.into_iter().collect::<Result<Vec<_>>>()?)
+        .collect();
     let all = || curves.iter().flat_map(|(_, points)| points);
     let last_step = all().map(|(step, _)| *step).fold(1.0, f64::max);
-    let lowest = all().map(|(_, value)| *value).fold(f64::INFINITY, f64::min).min(1.0);
-    let highest = all().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max).max(lowest + 1e-3);
+    let lowest = all()
+        .map(|(_, value)| *value)
+        .fold(f64::INFINITY, f64::min)
+        .min(1.0);
+    let highest = all()
+        .map(|(_, value)| *value)
+        .fold(f64::NEG_INFINITY, f64::max)
+        .max(lowest + 1e-3);
 
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 20))
@@ -41,14 +50,23 @@ fn panel(
         .x_label_area_size(35)
         .y_label_area_size(45)
         .build_cartesian_2d(0.0..last_step, lowest..highest)?;
-    chart.configure_mesh().x_desc("step").x_label_formatter(&|step| format!("{step:.0}")).draw()?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc("step")
+        .x_label_formatter(&|step| format!("{step:.0}"))
+        .draw()?;
     for ((name, points), color) in curves.into_iter().zip([BLUE, RED]) {
         chart
             .draw_series(LineSeries::new(points, color.stroke_width(2)))?
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], color));
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
+    chart
+        .configure_series_labels()
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK)
+        .draw()?;
     Ok(())
 }
 

@@ -24,7 +24,11 @@ pub fn loaders(settings: &Settings) -> Result<Data<DigitBatch>> {
         train = train.map(|digit, rng| Ok(shifted(digit, rng)));
     }
     Ok(Data::new()
-        .train(DataLoader::from_fn(train, collate).batch_size(settings.batch_size).shuffle(true))
+        .train(
+            DataLoader::from_fn(train, collate)
+                .batch_size(settings.batch_size)
+                .shuffle(true),
+        )
         .validation(DataLoader::from_fn(splits.val, collate).batch_size(128))
         .test(DataLoader::from_fn(splits.test, collate).batch_size(128)))
 }
@@ -63,7 +67,10 @@ mod tests {
 
     fn digit() -> Digit {
         let mut pixels = [0.0; NUM_PIXELS];
-        pixels.iter_mut().enumerate().for_each(|(place, pixel)| *pixel = place as f32);
+        pixels
+            .iter_mut()
+            .enumerate()
+            .for_each(|(place, pixel)| *pixel = place as f32);
         Digit { pixels, label: 3 }
     }
 
@@ -88,7 +95,9 @@ mod tests {
         let mut places: Vec<_> = (0..200).map(place).collect();
         places.sort();
         places.dedup();
-        let expected: Vec<_> = (2..=4).flat_map(|row| (3..=5).map(move |column| (row, column))).collect();
+        let expected: Vec<_> = (2..=4)
+            .flat_map(|row| (3..=5).map(move |column| (row, column)))
+            .collect();
         assert_eq!(places, expected);
     }
 }

@@ -55,7 +55,10 @@ fn train(args: Args) -> Result<()> {
     if let Some(epochs) = args.early_stopping {
         trainer = trainer.callback(EarlyStopping::monitor("val_loss").patience(epochs));
     }
-    let mut trainer = trainer.logger(CsvLogger::new()).logger(TensorBoardLogger::new()).build()?;
+    let mut trainer = trainer
+        .logger(CsvLogger::new())
+        .logger(TensorBoardLogger::new())
+        .build()?;
 
     let fitted = trainer.fit(LitDigits::new(&settings), data.clone())?;
 

@@ -52,7 +52,11 @@ pub struct ConvNet {
 
 impl ConvNet {
     fn new(device: &Device) -> Self {
-        let conv = |channels| Conv2dConfig::new(channels, [3, 3]).with_padding(PaddingConfig2d::Same).init(device);
+        let conv = |channels| {
+            Conv2dConfig::new(channels, [3, 3])
+                .with_padding(PaddingConfig2d::Same)
+                .init(device)
+        };
         Self {
             conv1: conv([1, 32]),
             norm1: BatchNormConfig::new(32).init(device),
@@ -97,7 +101,10 @@ impl LitDigits {
             Architecture::Mlp => Network::Mlp(Mlp::new(&device)),
             Architecture::Conv => Network::Conv(ConvNet::new(&device)),
         };
-        Self { network, learning_rate: settings.learning_rate }
+        Self {
+            network,
+            learning_rate: settings.learning_rate,
+        }
     }
 
     /// Ten logits for each image: `[samples, 64]` to `[samples, 10]`.
@@ -113,7 +120,9 @@ impl LitDigits {
         let logits = step.full_precision(self.forward(batch.images));
         // Smoothed labels keep a network from being too sure of the few images that it trains on.
         let smoothing = (step.stage() == Stage::Train).then_some(0.1);
-        let loss = CrossEntropyLossConfig::new().with_smoothing(smoothing).init(&logits.device());
+        let loss = CrossEntropyLossConfig::new()
+            .with_smoothing(smoothing)
+            .init(&logits.device());
         let loss = loss.forward(logits.clone(), batch.labels.clone());
         Ok((loss, accuracy(logits, batch.labels)?))
     }

@@ -31,9 +31,14 @@ impl Settings {
     /// What the flags say, else what the configuration file says, else what suits the network.
     pub fn resolve(args: &Args) -> Result<Self> {
         let file: Option<Settings> = args.trainer.module()?;
-        let model = args.model.or(file.as_ref().map(|file| file.model)).unwrap_or(Architecture::Mlp);
+        let model = args
+            .model
+            .or(file.as_ref().map(|file| file.model))
+            .unwrap_or(Architecture::Mlp);
         // A file about another network says nothing about this one.
-        let mut settings = file.filter(|file| file.model == model).unwrap_or_else(|| Self::of(model));
+        let mut settings = file
+            .filter(|file| file.model == model)
+            .unwrap_or_else(|| Self::of(model));
         settings.batch_size = args.batch_size.unwrap_or(settings.batch_size);
         settings.learning_rate = args.learning_rate.unwrap_or(settings.learning_rate);
         Ok(settings)

@@ -71,7 +71,10 @@ fn set<T: Clone>(to: &mut T, from: &Option<T>) {
 /// # Errors
 ///
 /// If there is an algorithm and nothing that it could clip to.
-pub(super) fn clip(layers: [&Options; 2], default: Option<GradientClip>) -> Result<Option<GradientClip>, Error> {
+pub(super) fn clip(
+    layers: [&Options; 2],
+    default: Option<GradientClip>,
+) -> Result<Option<GradientClip>, Error> {
     let limit = layers.iter().find_map(|options| options.gradient_clip_val);
     let algorithm = layers.iter().find_map(|options| options.gradient_clip_algorithm);
     let (default_limit, default_algorithm) = match default {
@@ -87,7 +90,8 @@ pub(super) fn clip(layers: [&Options; 2], default: Option<GradientClip>) -> Resu
         (Some(limit), ClipAlgorithm::Norm) => Ok(Some(GradientClip::Norm(limit))),
         (Some(limit), ClipAlgorithm::Value) => Ok(Some(GradientClip::Value(limit))),
         (None, _) if algorithm.is_some() => Err(Error::Contradiction(
-            "gradient_clip_algorithm says how to clip, and nothing says to what: add gradient_clip_val".to_owned(),
+            "gradient_clip_algorithm says how to clip, and nothing says to what: add gradient_clip_val"
+                .to_owned(),
         )),
         (None, _) => Ok(None),
     }

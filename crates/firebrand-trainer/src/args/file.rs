@@ -26,9 +26,15 @@ impl ConfigFile {
     ///
     /// [`Error::ConfigFile`] with the first key that is not known or has a value that it does not take.
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let fail = |reason: String| Error::ConfigFile { path: path.to_owned(), reason };
-        let text = std::fs::read_to_string(path).map_err(|error| fail(format!("it cannot be read: {error}")))?;
-        let mut table: toml::Table = text.parse().map_err(|error| fail(format!("it is not valid TOML: {error}")))?;
+        let fail = |reason: String| Error::ConfigFile {
+            path: path.to_owned(),
+            reason,
+        };
+        let text =
+            std::fs::read_to_string(path).map_err(|error| fail(format!("it cannot be read: {error}")))?;
+        let mut table: toml::Table = text
+            .parse()
+            .map_err(|error| fail(format!("it is not valid TOML: {error}")))?;
         let module = match table.remove(MODULE) {
             None => None,
             Some(Value::Table(module)) => Some(module),
@@ -58,19 +64,26 @@ fn values_of(key: &str, value: &Value) -> Result<Vec<(String, String)>, String> 
         Value::String(text) => text.clone(),
         Value::Table(_) | Value::Array(_) => {
             let kind = value.type_str();
-            return Err(format!("'{key}' is an unexpected {kind}; only '{MODULE}' is a table, and no key takes a list"));
+            return Err(format!(
+                "'{key}' is an unexpected {kind}; only '{MODULE}' is a table, and no key takes a list"
+            ));
         }
         other => other.to_string(),
     };
     if key.contains('-') {
-        return Err(format!("unknown key '{key}'; keys have underscores: '{}'", key.replace('-', "_")));
+        return Err(format!(
+            "unknown key '{key}'; keys have underscores: '{}'",
+            key.replace('-', "_")
+        ));
     }
     Ok(vec![(key.to_owned(), text)])
 }
 
 fn clip(value: &Value) -> Option<Vec<(String, String)>> {
     let mut entries = value.as_table()?.iter();
-    let (Some((algorithm, limit)), None) = (entries.next(), entries.next()) else { return None };
+    let (Some((algorithm, limit)), None) = (entries.next(), entries.next()) else {
+        return None;
+    };
     let algorithm = match algorithm.as_str() {
         "Norm" => "norm",
         "Value" => "value",
@@ -86,7 +99,9 @@ fn clip(value: &Value) -> Option<Vec<(String, String)>> {
 }
 
 fn parse(flags: &[String]) -> Result<Options, clap::Error> {
-    let command = clap::Command::new("").no_binary_name(true).disable_help_flag(true);
+    let command = clap::Command::new("")
+        .no_binary_name(true)
+        .disable_help_flag(true);
     let matches = Options::augment_args(command).try_get_matches_from(flags)?;
     Options::from_arg_matches(&matches)
 }
@@ -99,7 +114,9 @@ fn problem(key: &str, value: &Value, error: &clap::Error) -> String {
                 let known = flag.trim_start_matches('-').replace('-', "_");
                 format!("unknown key '{key}'; did you mean '{known}'?")
             }
-            _ => format!("unknown key '{key}'; a key is the name of a flag of the trainer, with underscores (see --help)"),
+            _ => format!(
+                "unknown key '{key}'; a key is the name of a flag of the trainer, with underscores (see --help)"
+            ),
         },
         ErrorKind::ValueValidation => {
             // What the parser of the value says, without the flag around it.

@@ -80,14 +80,21 @@ impl TrainerArgs {
     ///
     /// [`Error::ConfigFile`] if the file cannot be read, or the table is not what the program expects of it.
     pub fn module<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        let (Some(path), Some(table)) = (&self.config, self.file()?.module) else { return Ok(None) };
-        table.try_into().map(Some).map_err(|error: toml::de::Error| Error::ConfigFile {
-            path: path.clone(),
-            reason: format!("[module]: {}", error.message()),
-        })
+        let (Some(path), Some(table)) = (&self.config, self.file()?.module) else {
+            return Ok(None);
+        };
+        table
+            .try_into()
+            .map(Some)
+            .map_err(|error: toml::de::Error| Error::ConfigFile {
+                path: path.clone(),
+                reason: format!("[module]: {}", error.message()),
+            })
     }
 
     fn file(&self) -> Result<ConfigFile, Error> {
-        self.config.as_deref().map_or_else(|| Ok(ConfigFile::default()), ConfigFile::read)
+        self.config
+            .as_deref()
+            .map_or_else(|| Ok(ConfigFile::default()), ConfigFile::read)
     }
 }

@@ -29,13 +29,25 @@ fn one_of<T: Copy>(text: &str, names: &[(&str, T)], later: &[&str]) -> Result<T,
     }
     let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
     let (last, others) = names.split_last().unwrap_or((&"nothing", &[]));
-    let expected = if others.is_empty() { (*last).to_owned() } else { format!("{} or {last}", others.join(", ")) };
-    Err(if later.contains(&text) { format!("{NOT_YET}: use {expected}") } else { format!("expected {expected}") })
+    let expected = if others.is_empty() {
+        (*last).to_owned()
+    } else {
+        format!("{} or {last}", others.join(", "))
+    };
+    Err(if later.contains(&text) {
+        format!("{NOT_YET}: use {expected}")
+    } else {
+        format!("expected {expected}")
+    })
 }
 
 pub(super) fn accelerator(text: &str) -> Result<Accelerator, String> {
     let later = ["libtorch", "cuda", "libtorch-cuda", "webgpu"];
-    one_of(text, &[("auto", Accelerator::Auto), ("cpu", Accelerator::Cpu)], &later)
+    one_of(
+        text,
+        &[("auto", Accelerator::Auto), ("cpu", Accelerator::Cpu)],
+        &later,
+    )
 }
 
 pub(super) fn precision(text: &str) -> Result<Precision, String> {
@@ -68,7 +80,11 @@ pub(super) fn non_finite(text: &str) -> Result<NonFinite, String> {
 }
 
 pub(super) fn clip_algorithm(text: &str) -> Result<ClipAlgorithm, String> {
-    one_of(text, &[("norm", ClipAlgorithm::Norm), ("value", ClipAlgorithm::Value)], &[])
+    one_of(
+        text,
+        &[("norm", ClipAlgorithm::Norm), ("value", ClipAlgorithm::Value)],
+        &[],
+    )
 }
 
 pub(super) fn progress(text: &str) -> Result<ProgressMode, String> {
@@ -94,7 +110,8 @@ pub(super) fn profiler(text: &str) -> Result<ProfilerChoice, String> {
 }
 
 pub(super) fn count(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "expected a whole number such as 10".to_owned())
+    text.parse()
+        .map_err(|_| "expected a whole number such as 10".to_owned())
 }
 
 pub(super) fn at_least_one(text: &str) -> Result<u64, String> {
@@ -113,9 +130,12 @@ pub(super) fn clip_limit(text: &str) -> Result<f64, String> {
 
 /// Seconds, from a number of them or `DD:HH:MM:SS`.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
-    text.parse().or_else(|_| parse_duration(text).map(|time| time.as_secs())).map_err(|_| {
-        "expected a time as DD:HH:MM:SS, such as 00:12:00:00 for twelve hours, or a number of seconds".to_owned()
-    })
+    text.parse()
+        .or_else(|_| parse_duration(text).map(|time| time.as_secs()))
+        .map_err(|_| {
+            "expected a time as DD:HH:MM:SS, such as 00:12:00:00 for twelve hours, or a number of seconds"
+                .to_owned()
+        })
 }
 
 pub(super) fn limit(text: &str) -> Result<Limit, String> {
@@ -124,9 +144,10 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
 
 pub(super) fn val_check_interval(text: &str) -> Result<ValCheckInterval, String> {
     match text.parse()? {
-        ValCheckInterval::Fraction(0.0) | ValCheckInterval::Batches(0) => {
-            Err("expected more than 0: a number of batches, a share of the epoch, or a time as DD:HH:MM:SS".to_owned())
-        }
+        ValCheckInterval::Fraction(0.0) | ValCheckInterval::Batches(0) => Err(
+            "expected more than 0: a number of batches, a share of the epoch, or a time as DD:HH:MM:SS"
+                .to_owned(),
+        ),
         interval => Ok(interval),
     }
 }
