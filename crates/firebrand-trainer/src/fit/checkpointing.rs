@@ -147,9 +147,7 @@ impl FitLoop<'_> {
 
 /// Requests by name: several for one place become one.
 fn joined(requests: Vec<CheckpointRequest>, counters: &Counters) -> Vec<(String, CheckpointRequest)> {
-    // At the end of an epoch the counters stand at the start of the next one.
-    let at_start = counters.batches_in_epoch == 0 && counters.epoch > 0;
-    let default_name = Counters::checkpoint_name(counters.epoch - u64::from(at_start), counters.global_step);
+    let default_name = Counters::checkpoint_name(counters.last_epoch(), counters.global_step);
     let mut joined: Vec<(String, CheckpointRequest)> = Vec::new();
     for request in requests {
         let name = request.name.clone().unwrap_or_else(|| default_name.clone());

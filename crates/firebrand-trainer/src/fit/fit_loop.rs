@@ -220,6 +220,7 @@ impl<'a> FitLoop<'a> {
             last_checkpoint: self.last,
             best_checkpoint: self.best,
             failed_saves: self.failed_saves,
+            last_epoch: self.counters.last_epoch(),
         };
         Ok((self.module, report))
     }
