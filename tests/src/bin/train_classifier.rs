@@ -1,0 +1,42 @@
+//! Trains the tests' model with everything that is hard to resume: `train_classifier ROOT [RESUME]`.
+//!
+//! It runs slowly enough to be killed in between.
+
+use std::time::Duration;
+
+use burn::tensor::Device;
+use firebrand::prelude::*;
+use firebrand::progress::ProgressMode;
+use firebrand_tests::{Classifier, data};
+
+fn main() -> std::process::ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let root = arguments.next().unwrap_or_else(|| "runs".to_owned());
+    let resume = arguments.next();
+    firebrand::run(move || {
+        let slow = Lambda::new("slow").on_train_batch_end(|_, _| {
+            std::thread::sleep(Duration::from_millis(3));
+            Ok(())
+        });
+        let mut trainer = Trainer::builder()
+            .default_root_dir(root)
+            .name("classifier")
+            .max_epochs(6)
+            .accumulate_grad_batches(2)
+            .gradient_clip(GradientClip::Norm(1.0))
+            .val_check_interval(ValCheckInterval::Fraction(0.5))
+            .log_every_n_steps(1)
+            .callback(slow)
+            .callback(EmaWeights::new(0.9))
+            .callback(LearningRateMonitor::new())
+            .callback(ModelCheckpoint::monitor("val_loss").save_top_k(2).every_n_train_steps(3).save_last(true))
+            .logger(CsvLogger::new())
+            .progress(ProgressMode::Off)
+            .enable_model_summary(false);
+        if let Some(from) = resume {
+            trainer = trainer.resume(from.as_str());
+        }
+        trainer.build()?.fit(Classifier::new(&Device::flex()), data(2))?;
+        Ok(())
+    })
+}

@@ -1,0 +1,131 @@
+//! A run that is killed and resumed ends as one that was not: the same weights and the same logged curve, byte for byte.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rand::RngExt;
+
+fn start(root: &Path, resume: Option<&str>) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_train_classifier"));
+    command.arg(root).args(resume).stdout(Stdio::null()).stderr(Stdio::piped());
+    // A fixed number of threads is part of the promise.
+    command.env("RAYON_NUM_THREADS", "1").env_remove("FIREBRAND_LOG");
+    command.spawn().unwrap()
+}
+
+fn finish(child: Child) -> (ExitStatus, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn run(root: &Path) -> PathBuf {
+    root.join("classifier/version_0")
+}
+
+fn last(root: &Path) -> Option<PathBuf> {
+    let name = std::fs::read_to_string(run(root).join("checkpoints/last")).ok()?;
+    Some(run(root).join("checkpoints").join(name.trim()))
+}
+
+/// What must be equal: weights, optimizer, averages, and the curve.
+fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
+    let last = last(root).expect("a finished run has a last checkpoint");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&last).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".safetensors") {
+            files.push((name, std::fs::read(entry.path()).unwrap()));
+        }
+    }
+    files.sort();
+    assert!(files.iter().any(|(name, _)| name == "model.safetensors"), "{files:?}");
+    assert!(files.len() >= 3, "weights, optimizer and averages, and not only {}", files.len());
+    files.push(("metrics.csv".into(), std::fs::read(run(root).join("metrics.csv")).unwrap()));
+    files
+}
+
+fn assert_same(expected: &[(String, Vec<u8>)], found: &[(String, Vec<u8>)], round: usize) {
+    let names = |files: &[(String, Vec<u8>)]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(expected), names(found));
+    for ((name, expected), (_, found)) in expected.iter().zip(found) {
+        assert!(
+            expected == found,
+            "round {round}: {name} differs{}",
+            if name.ends_with("csv") {
+                format!(
+                    "\n{}\n---\n{}",
+                    String::from_utf8_lossy(expected),
+                    String::from_utf8_lossy(found)
+                )
+            } else {
+                String::new()
+            }
+        );
+    }
+}
+
+#[test]
+fn killed_at_random_steps_and_resumed_is_byte_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let reference = folder.path().join("reference");
+    let started = std::time::Instant::now();
+    let (status, stderr) = finish(start(&reference, None));
+    assert!(status.success(), "{stderr}");
+    let whole = started.elapsed();
+    let expected = files(&reference);
+
+    let mut rng = rand::rng();
+    let mut killed = 0;
+    let mut round = 0;
+    // Several kills in one run, then the next run, until there were twenty.
+    while killed < 20 {
+        let root = folder.path().join(format!("round_{round}"));
+        loop {
+            let resume = last(&root).map(|_| "last");
+            // Before the first checkpoint there is nothing to resume: such a run begins anew, in a folder of its own.
+            if resume.is_none() {
+                let _ = std::fs::remove_dir_all(&root);
+            }
+            let mut child = start(&root, resume);
+            let patience = whole.mul_f64(rng.random_range(0.1..0.9));
+            std::thread::sleep(patience.max(Duration::from_millis(20)));
+            if child.try_wait().unwrap().is_none() && killed < 20 {
+                child.kill().unwrap();
+                killed += usize::from(last(&root).is_some());
+                finish(child);
+                continue;
+            }
+            let (status, stderr) = finish(child);
+            assert!(status.success(), "round {round}: {stderr}");
+            break;
+        }
+        assert_same(&expected, &files(&root), round);
+        round += 1;
+    }
+}
+
+#[test]
+fn signals_save_and_leave_with_their_code() {
+    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+        let folder = tempfile::tempdir().unwrap();
+        let reference = folder.path().join("reference");
+        let (status, stderr) = finish(start(&reference, None));
+        assert!(status.success(), "{stderr}");
+
+        let root = folder.path().join("signalled");
+        let child = start(&root, None);
+        while last(&root).is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let (status, stderr) = finish(child);
+        assert_eq!(status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains("resume from"), "{stderr}");
+        let (status, stderr) = finish(start(&root, Some("last")));
+        assert!(status.success(), "{stderr}");
+        assert_same(&files(&reference), &files(&root), 0);
+    }
+}
