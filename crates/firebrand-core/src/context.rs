@@ -121,6 +121,7 @@ impl LogOptions {
 
 /// A value that was logged and is not read yet.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // A box would be one more allocation for every value that a step logs.
 pub enum LogValue {
     /// A number that is on the host.
     Number(f64),

@@ -1,6 +1,6 @@
 use std::any::{Any, type_name};
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 
 use crate::params::{
     ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
@@ -49,7 +49,13 @@ pub trait ErasedModule: Send {
     fn mapped_clone(&self, mapper: &mut dyn ParamMapper) -> Box<dyn ErasedModule>;
     /// Gives every parameter the identity of its path, see [`assign_path_ids`].
     fn assign_path_ids(&mut self);
-    /// Puts the float parameters that are wanted on the autodiff device, requiring gradients unless they are frozen.
+    /// Moves the module to a device without autodiff and cuts its ties: running statistics take over their pending update and
+    /// are no longer shared with clones, and tensors that are no parameters come along.
+    ///
+    /// The module is in validation mode afterwards, until [`train_params`](Self::train_params). It materialises every lazy
+    /// parameter.
+    fn detach_to(&mut self, device: &Device);
+    /// Puts the float parameters that are wanted on the autodiff device, see [`train_params`].
     fn train_params(&mut self, wants: &mut dyn FnMut(&ParamInfo<'_>) -> bool);
     /// The module in validation mode and without autodiff, with running statistics of its own that include the last update.
     ///
@@ -183,6 +189,10 @@ impl<M: LightningModule> ErasedModule for Slot<M> {
 
     fn assign_path_ids(&mut self) {
         self.replace(assign_path_ids);
+    }
+
+    fn detach_to(&mut self, device: &Device) {
+        self.replace(|module| module.valid().to_device(device));
     }
 
     fn train_params(&mut self, wants: &mut dyn FnMut(&ParamInfo<'_>) -> bool) {

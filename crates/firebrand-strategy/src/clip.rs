@@ -14,6 +14,15 @@ pub enum GradientClip {
     Value(f64),
 }
 
+impl GradientClip {
+    /// Whether the limit can be kept to.
+    pub(crate) fn is_valid(self) -> bool {
+        match self {
+            Self::Norm(limit) | Self::Value(limit) => limit > 0.0,
+        }
+    }
+}
+
 /// What one pass over the gradients of an update finds.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
@@ -26,12 +35,12 @@ pub(crate) struct Survey {
 /// Surveys gradients in one pass and with one synchronisation. The sums are taken in fixed chunks, in fixed order, in float64.
 ///
 /// On a CPU backend that keeps its elements in host memory the gradients are read where they lie and nothing is copied.
-pub(crate) fn survey(gradients: &mut [Gradient]) -> Survey {
+pub(crate) fn survey(gradients: &mut Vec<Gradient>) -> Survey {
     let on_host = gradients
         .first()
         .is_some_and(|gradient| gradient.value.device() == Device::flex());
-    let squares: Vec<f64> = if on_host {
-        gradients.iter_mut().map(host_square).collect()
+    let squares = if on_host {
+        host_squares(gradients)
     } else {
         device_squares(gradients)
     };
@@ -41,19 +50,30 @@ pub(crate) fn survey(gradients: &mut [Gradient]) -> Survey {
     }
 }
 
-fn host_square(gradient: &mut Gradient) -> f64 {
-    let device = gradient.value.device();
-    let placeholder = AnyTensor::from(Tensor::<1>::zeros([1], &device));
-    let shape = gradient.value.shape();
-    let data = std::mem::replace(&mut gradient.value, placeholder).into_data();
-    let square = sum_of_squares(&data);
-    let value = AnyTensor::from_data(data, &device);
-    // A gradient has the rank of its parameter, which is within bounds.
-    debug_assert!(value.as_ref().is_some_and(|value| value.shape() == shape));
-    if let Some(value) = value {
-        gradient.value = value;
-    }
-    square
+/// Whether every element of a gradient is finite.
+pub(crate) fn is_finite(gradient: &AnyTensor) -> bool {
+    sum_of_squares(&gradient.clone().into_data()).is_finite()
+}
+
+/// Takes each gradient's only handle to the host and back, which moves no element.
+fn host_squares(gradients: &mut Vec<Gradient>) -> Vec<f64> {
+    let device = Device::flex();
+    let mut squares = Vec::with_capacity(gradients.len());
+    map_values(gradients, |value| {
+        let data = value.into_data();
+        squares.push(sum_of_squares(&data));
+        AnyTensor::from_data(data, &device)
+    });
+    squares
+}
+
+/// Maps gradients by their only handles, so that operations may work in place.
+fn map_values(gradients: &mut Vec<Gradient>, mut function: impl FnMut(AnyTensor) -> Option<AnyTensor>) {
+    let mapped = std::mem::take(gradients).into_iter().filter_map(|gradient| {
+        let value = function(gradient.value)?;
+        Some(Gradient { value, ..gradient })
+    });
+    *gradients = mapped.collect();
 }
 
 /// The sum of the squares of float data, infinite or not-a-number if an element is.
@@ -109,28 +129,25 @@ fn device_squares(gradients: &[Gradient]) -> Vec<f64> {
     Tensor::cat(sums, 0).into_data().iter::<f64>().collect()
 }
 
-/// Scales and clips the gradients in place of an update whose norm before scaling is known.
-pub(crate) fn scale_and_clip(gradients: &mut [Gradient], scale: f64, norm: f64, clip: Option<GradientClip>) {
+/// Scales and clips the gradients of an update whose norm before scaling is known.
+pub(crate) fn scale_and_clip(
+    gradients: &mut Vec<Gradient>,
+    scale: f64,
+    norm: f64,
+    clip: Option<GradientClip>,
+) {
     let factor = match clip {
         Some(GradientClip::Norm(limit)) => scale * (limit / (norm * scale + 1e-6)).min(1.0),
         _ => scale,
     };
-    for gradient in gradients.iter_mut() {
-        if factor != 1.0 {
-            replace(gradient, |value| value.mul_scalar(factor));
-        }
-        if let Some(GradientClip::Value(limit)) = clip {
-            replace(gradient, |value| {
-                value.map_float(|flat| flat.clamp(-limit, limit))
-            });
-        }
+    if factor != 1.0 {
+        map_values(gradients, |value| Some(value.mul_scalar(factor)));
     }
-}
-
-/// Maps a gradient with its only handle, so that the operation may work in place.
-fn replace(gradient: &mut Gradient, function: impl FnOnce(AnyTensor) -> AnyTensor) {
-    let placeholder = AnyTensor::from(Tensor::<1>::zeros([1], &gradient.value.device()));
-    gradient.value = function(std::mem::replace(&mut gradient.value, placeholder));
+    if let Some(GradientClip::Value(limit)) = clip {
+        map_values(gradients, |value| {
+            Some(value.map_float(|flat| flat.clamp(-limit, limit)))
+        });
+    }
 }
 
 #[cfg(test)]
@@ -150,7 +167,7 @@ mod tests {
 
     #[test]
     fn norm_is_over_all_gradients() {
-        let mut gradients = [gradient(&[3.0, 0.0]), gradient(&[0.0, 4.0])];
+        let mut gradients = vec![gradient(&[3.0, 0.0]), gradient(&[0.0, 4.0])];
         let found = survey(&mut gradients);
         assert_eq!(found.norm, 5.0);
         assert_eq!(found.non_finite, None);
@@ -160,7 +177,7 @@ mod tests {
 
     #[test]
     fn norm_below_the_limit_changes_nothing() {
-        let mut gradients = [gradient(&[3.0, 4.0])];
+        let mut gradients = vec![gradient(&[3.0, 4.0])];
         let norm = survey(&mut gradients).norm;
         scale_and_clip(&mut gradients, 1.0, norm, Some(GradientClip::Norm(5.1)));
         assert_eq!(values(&gradients[0]), [3.0, 4.0]);
@@ -168,7 +185,7 @@ mod tests {
 
     #[test]
     fn clips_after_scaling() {
-        let mut gradients = [gradient(&[8.0, -0.5])];
+        let mut gradients = vec![gradient(&[8.0, -0.5])];
         scale_and_clip(&mut gradients, 0.5, 8.0, Some(GradientClip::Value(1.0)));
         assert_eq!(values(&gradients[0]), [1.0, -0.25]);
     }
@@ -177,16 +194,16 @@ mod tests {
     fn long_gradients_are_summed_exactly_enough_and_infinities_found() {
         let long: Vec<f32> = (0..10_001).map(|i| (i % 7) as f32).collect();
         let expected: f64 = long.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-        let mut gradients = [
+        let mut gradients = vec![
             gradient(&long),
             gradient(&[1e30; 300]),
             gradient(&[1.0, f32::INFINITY]),
         ];
-        let found = survey(&mut gradients[..1]);
+        let found = survey(&mut gradients[..1].to_vec());
         assert!((found.norm - expected.sqrt()).abs() < 1e-9 * found.norm);
-        assert!((survey(&mut gradients[1..2]).norm / (1e30 * 300f64.sqrt()) - 1.0).abs() < 1e-6);
+        assert!((survey(&mut gradients[1..2].to_vec()).norm / (1e30 * 300f64.sqrt()) - 1.0).abs() < 1e-6);
         assert_eq!(survey(&mut gradients).non_finite, Some(2));
-        let mut nan = [gradient(&[0.0, f32::NAN])];
+        let mut nan = vec![gradient(&[0.0, f32::NAN])];
         assert_eq!(survey(&mut nan).non_finite, Some(0));
     }
 }

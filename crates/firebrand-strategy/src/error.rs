@@ -40,6 +40,12 @@ pub enum Error {
          parameter unfrozen"
     )]
     LossWithoutGraph,
+    /// The loss has a graph, but no trained parameter in it.
+    #[error(
+        "no trained parameter got a gradient: the loss of training_step was computed from another module, or from a clone \
+         that was made before the step. Compute it from `self`"
+    )]
+    NoGradient,
     /// The loss is not finite.
     #[error(
         "the loss is {value} at global step {global_step} (epoch {epoch}, batch {batch_index}). Lower the learning rate, \
@@ -59,11 +65,11 @@ pub enum Error {
     /// A gradient is not finite.
     #[error(
         "the gradient of '{path}' is not finite at global step {global_step} (epoch {epoch}, batch {batch_index}). Lower \
-         the learning rate, or clip gradients (`gradient_clip`); `non_finite(NonFinite::Skip)` leaves such updates out \
-         instead"
+         the learning rate, or clip gradients (`gradient_clip`); `detect_anomaly(true)` names the first such gradient of the \
+         backward pass, and `non_finite(NonFinite::Skip)` leaves such updates out instead"
     )]
     NonFiniteGradient {
-        /// The first parameter in the module whose gradient is not finite.
+        /// The first parameter in the module whose gradient is not finite; with `detect_anomaly`, the first of the backward pass.
         path: String,
         /// The number of updates so far.
         global_step: u64,
@@ -71,6 +77,14 @@ pub enum Error {
         epoch: u64,
         /// The index of the batch in the epoch.
         batch_index: u64,
+    },
+    /// The limit of gradient clipping is wrong.
+    #[error(
+        "gradient_clip: {clip:?} must have a limit above 0, such as `GradientClip::Norm(1.0)`; leave it out to not clip"
+    )]
+    Clip {
+        /// The option.
+        clip: crate::GradientClip,
     },
     /// The configuration of the optimizers is wrong.
     #[error("configure_optimizers: {reason}")]

@@ -11,8 +11,8 @@ use crate::Error;
 pub trait GradientSink: Send + Sync {
     /// Takes the complete gradient of the parameter with an index, in the dtype of its master weight and without autodiff.
     ///
-    /// It is called once per parameter and backward pass, in reverse order of use; for tied parameters, once per path with
-    /// the index of the first.
+    /// It is called once per parameter and backward pass; for tied parameters, once per path with the index of the first. When
+    /// and in which order, [`GradientExchange::overlaps`] says.
     fn push(&self, parameter: usize, gradient: AnyTensor);
 }
 
@@ -26,12 +26,27 @@ pub struct Gradient {
 }
 
 /// What a strategy does with gradients: the one place in which strategies differ during a step.
+///
+/// Every parameter has one optimizer, and gradients are kept per optimizer: the group of one may be finished while that of
+/// another goes on. A call for an optimizer concerns its parameters alone.
 pub trait GradientExchange: Send {
-    /// Where the backward pass delivers to.
-    fn sink(&self) -> Arc<dyn GradientSink>;
+    /// Where the backward pass delivers the gradients of the parameters of one optimizer.
+    fn sink(&self, optimizer: usize) -> Arc<dyn GradientSink>;
+
+    /// Whether gradients are to arrive during the backward pass, late layers first, each as soon as it is complete, so that
+    /// something can be done with it meanwhile. Asked once, when the engine is made.
+    ///
+    /// Default: no. They arrive together at the end of the backward pass then, and every sum in it is added up in the order of
+    /// a plain Burn loop; see [`Turns`](crate::Turns).
+    fn overlaps(&self) -> bool {
+        false
+    }
 
     /// Called before each backward pass; `last` says that its gradients complete an update, so that communication may start.
-    fn begin_backward(&mut self, last: bool);
+    ///
+    /// It is not called for a micro-batch of weight zero, even if that is the last of its group, nor does a manual step know
+    /// which backward pass is the last: then everything is left to [`finish`](Self::finish).
+    fn begin_backward(&mut self, optimizer: usize, last: bool);
 
     /// Waits for what is under way and takes the gradients, in the order of their indices.
     ///
@@ -40,5 +55,12 @@ pub trait GradientExchange: Send {
     /// # Errors
     ///
     /// What went wrong in the sink or between ranks.
-    fn finish(&mut self, weight: f64) -> Result<(Vec<Gradient>, f64), Error>;
+    fn finish(&mut self, optimizer: usize, weight: f64) -> Result<(Vec<Gradient>, f64), Error>;
+
+    /// Drops the gradients of a group that will not be finished, on all ranks alike.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong with communication that was under way.
+    fn discard(&mut self, optimizer: usize) -> Result<(), Error>;
 }

@@ -3,33 +3,72 @@ use std::sync::Arc;
 
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{FloatDType, Tensor, kind::BridgeTensor};
+use burn::tensor::{Device, FloatDType, Tensor, kind::BridgeTensor};
 use firebrand_core::AnyTensor;
 
 use crate::GradientSink;
 
 /// Puts a parameter to use in one forward pass: its value in the compute dtype, whose gradient goes to a sink.
 ///
-/// In the backward pass the gradient is cast back to the parameter's dtype and handed to the sink: once, as soon as it is
-/// complete, also when the value is used several times. Nothing flows further back, so the parameter itself collects no
-/// gradient. A value without autodiff is only cast.
+/// In the backward pass the complete gradient is cast back to the parameter's dtype and handed to the sink: once, also when
+/// the value is used several times. Nothing flows further back, so the parameter itself collects no gradient. A value without
+/// autodiff is only cast.
+///
+/// Without a `turn` the gradients of all parameters arrive together, at the end of the backward pass; see [`Turns`].
 pub fn parameter_use(
     value: AnyTensor,
+    turn: Option<&AnyTensor>,
     compute: FloatDType,
     parameter: usize,
     sink: Arc<dyn GradientSink>,
 ) -> AnyTensor {
-    let used = <Dispatch as ParameterUse>::parameter_use(
-        value.into_bridge().into(),
-        compute,
-        parameter,
-        SinkHandle(sink),
-    );
+    let (value, sink) = (value.into_bridge().into(), SinkHandle(sink));
+    let used = match turn {
+        Some(turn) => {
+            let turn = turn.clone().into_bridge().into();
+            <Dispatch as ParameterUse>::parameter_use_in_turn(value, turn, compute, parameter, sink)
+        }
+        None => <Dispatch as ParameterUse>::parameter_use(value, compute, parameter, sink),
+    };
     AnyTensor::from_bridge(BridgeTensor::float(used))
+}
+
+/// Places in the order of a backward pass, so that gradients arrive during it: those of late layers first.
+///
+/// Burn runs a backward pass by depth, the length of the longest chain of operations before one. A parameter is a leaf, so that
+/// its use has depth one whatever layer it belongs to, and runs at the very end. A use that also depends on a constant of
+/// depth `d` runs when everything deeper is done. The constants are made once; depths grow with the position of the parameter
+/// in the module, by more than the number of operations that a layer has for each of its parameters. If a module uses its
+/// parameters in another order, gradients come later, and are as right.
+///
+/// The price is the order of sums: where a value is used three times or more, as before the projections of an attention, its
+/// gradients are added in another order than in a plain Burn loop, though in the same one every time.
+pub struct Turns(Vec<AnyTensor>);
+
+impl Turns {
+    /// The depth between two parameters.
+    const STRIDE: usize = 8;
+
+    /// One turn for each of `count` parameters, on an autodiff device.
+    pub fn new(count: usize, device: &Device) -> Self {
+        let mut deep = Tensor::<1>::zeros([1], device);
+        let turns = (0..count).map(|_| {
+            for _ in 0..Self::STRIDE {
+                deep = -deep.clone();
+            }
+            AnyTensor::from(deep.clone())
+        });
+        Self(turns.collect())
+    }
+
+    /// The turn of a parameter by its position.
+    pub fn get(&self, parameter: usize) -> Option<&AnyTensor> {
+        self.0.get(parameter)
+    }
 }
 
 /// A sink that an autodiff state may carry.
@@ -46,6 +85,14 @@ impl fmt::Debug for SinkHandle {
 trait ParameterUse: Backend {
     fn parameter_use(
         value: FloatTensor<Self>,
+        compute: FloatDType,
+        parameter: usize,
+        sink: SinkHandle,
+    ) -> FloatTensor<Self>;
+
+    fn parameter_use_in_turn(
+        value: FloatTensor<Self>,
+        turn: FloatTensor<Self>,
         compute: FloatDType,
         parameter: usize,
         sink: SinkHandle,
@@ -68,6 +115,16 @@ macro_rules! plain_backend {
             ) -> FloatTensor<Self> {
                 <Self as FloatTensorOps<Self>>::float_cast(value, compute)
             }
+
+            fn parameter_use_in_turn(
+                value: FloatTensor<Self>,
+                _turn: FloatTensor<Self>,
+                compute: FloatDType,
+                _parameter: usize,
+                _sink: SinkHandle,
+            ) -> FloatTensor<Self> {
+                <Self as FloatTensorOps<Self>>::float_cast(value, compute)
+            }
         }
 
         impl Deliver for $backend {
@@ -82,6 +139,36 @@ macro_rules! plain_backend {
 
 plain_backend!(Flex);
 
+/// The backward step: the gradient ends here.
+#[derive(Debug)]
+struct Use;
+
+impl<B: Deliver, const N: usize> Backward<B, N> for Use {
+    type State = (FloatDType, usize, SinkHandle);
+
+    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let (master, parameter, sink) = ops.state;
+        let gradient = grads.consume::<B>(&ops.node);
+        B::deliver(&sink, parameter, B::float_cast(gradient, master));
+    }
+}
+
+/// Records a use that depends on the value and, perhaps, on a turn.
+fn record<B: Deliver, C: CheckpointStrategy, const N: usize>(
+    value: FloatTensor<Autodiff<B, C>>,
+    nodes: [NodeGuard; N],
+    compute: FloatDType,
+    parameter: usize,
+    sink: SinkHandle,
+) -> FloatTensor<Autodiff<B, C>> {
+    let master: FloatDType = value.dtype().into();
+    let output = B::float_cast(value.into_primitive(), compute);
+    match Use.prepare::<C>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish((master, parameter, sink), output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    }
+}
+
 impl<B: ParameterUse + Deliver, C: CheckpointStrategy> ParameterUse for Autodiff<B, C> {
     fn parameter_use(
         value: FloatTensor<Self>,
@@ -89,25 +176,18 @@ impl<B: ParameterUse + Deliver, C: CheckpointStrategy> ParameterUse for Autodiff
         parameter: usize,
         sink: SinkHandle,
     ) -> FloatTensor<Self> {
-        #[derive(Debug)]
-        struct Use;
+        let nodes = [value.node()];
+        record::<B, C, 1>(value, nodes, compute, parameter, sink)
+    }
 
-        impl<B: Deliver> Backward<B, 1> for Use {
-            type State = (FloatDType, usize, SinkHandle);
-
-            fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-                let (master, parameter, sink) = ops.state;
-                let gradient = grads.consume::<B>(&ops.node);
-                B::deliver(&sink, parameter, B::float_cast(gradient, master));
-            }
-        }
-
-        let master: FloatDType = value.dtype().into();
-        let node = value.node();
-        let cast = |value: FloatTensor<Self>| B::float_cast(value.into_primitive(), compute);
-        match Use.prepare::<C>([node]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish((master, parameter, sink), cast(value)),
-            OpsKind::UnTracked(prepared) => prepared.finish(cast(value)),
-        }
+    fn parameter_use_in_turn(
+        value: FloatTensor<Self>,
+        turn: FloatTensor<Self>,
+        compute: FloatDType,
+        parameter: usize,
+        sink: SinkHandle,
+    ) -> FloatTensor<Self> {
+        let nodes = [value.node(), turn.node()];
+        record::<B, C, 2>(value, nodes, compute, parameter, sink)
     }
 }

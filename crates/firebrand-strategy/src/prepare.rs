@@ -58,6 +58,9 @@ pub struct PrepareOptions {
 /// materialised before is the user's value and is kept. Parameters that `owned` refuses stay as they are; lazy ones stay lazy.
 /// Tied parameters take the value of the first of their set. Returns which entries of the table are trained.
 ///
+/// If the whole module is owned, its running statistics are parted from those of the user's clones, and tensors that
+/// are no parameters (a table of positions) move to the device too; their dtype stays.
+///
 /// # Errors
 ///
 /// [`Error::UnsupportedDType`] if the device cannot compute in the precision.
@@ -76,15 +79,20 @@ pub fn prepare_parameters(
     }
     let inner = options.device.clone().without_autodiff();
     let ours = |info: &ParamInfo<'_>| table.index_of(info.id).filter(|index| owned(*index));
-    let mut place = Place {
+    module.map_params(&mut Materialize {
+        ours: &ours,
+        seed: options.seed,
+    });
+    if (0..table.entries().len()).all(owned) {
+        module.detach_to(&inner);
+    }
+    module.map_params(&mut Place {
         ours: &ours,
         table,
         device: &inner,
         dtype,
-        seed: options.seed,
         first_of_set: Vec::new(),
-    };
-    module.map_params(&mut place);
+    });
     module.train_params(&mut |info| is_parameter(table, ours(info)));
     let mut finish = Finish {
         ours: &ours,
@@ -105,23 +113,38 @@ fn is_parameter(table: &ParamTable, index: Option<usize>) -> bool {
 /// Which entry of the table a value is, if this rank owns it.
 type Ours<'a> = &'a dyn Fn(&ParamInfo<'_>) -> Option<usize>;
 
-/// Materialises values on the device, without autodiff yet.
+/// Draws lazy values where they were to be drawn.
+struct Materialize<'a> {
+    ours: Ours<'a>,
+    seed: u64,
+}
+
+impl ParamMapper for Materialize<'_> {
+    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
+        !info.initialized && (self.ours)(info).is_some()
+    }
+
+    fn before_materialize(&mut self, info: &ParamInfo<'_>, device: &Device) {
+        device.seed(seed_from(self.seed, SeedStream::Weights, info.path, &[]));
+    }
+
+    fn map(&mut self, _: &ParamInfo<'_>, value: AnyTensor, _: bool) -> AnyTensor {
+        value
+    }
+}
+
+/// Puts values on the device in their dtype, without autodiff yet.
 struct Place<'a> {
     ours: Ours<'a>,
     table: &'a ParamTable,
     device: &'a Device,
     dtype: FloatDType,
-    seed: u64,
     first_of_set: Vec<(usize, AnyTensor)>,
 }
 
 impl ParamMapper for Place<'_> {
     fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
         (self.ours)(info).is_some()
-    }
-
-    fn before_materialize(&mut self, info: &ParamInfo<'_>, device: &Device) {
-        device.seed(seed_from(self.seed, SeedStream::Weights, info.path, &[]));
     }
 
     fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, _requires_grad: bool) -> AnyTensor {

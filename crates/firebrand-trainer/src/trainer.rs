@@ -139,10 +139,15 @@ impl Trainer {
     }
 
     /// The callback of a type, to read what it found.
-    pub fn callback<C: Callback + 'static>(&self) -> Option<&C> {
+    pub fn callback<C: Callback>(&self) -> Option<&C> {
+        self.callbacks().next()
+    }
+
+    /// Every callback of a type, in the order in which they are called.
+    pub fn callbacks<C: Callback>(&self) -> impl Iterator<Item = &C> {
         self.events
             .iter()
-            .find_map(|callback| (callback as &dyn std::any::Any).downcast_ref())
+            .filter_map(|callback| (callback as &dyn std::any::Any).downcast_ref())
     }
 
     /// Trains a module.

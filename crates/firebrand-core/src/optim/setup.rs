@@ -6,7 +6,7 @@ use burn::optim::{
     LionConfig, MuonConfig, RmsPropConfig, SgdConfig,
 };
 
-use super::Schedule;
+use super::{ExactOptimizer, Schedule};
 use crate::PathPattern;
 
 /// What a module may know of the fit when it configures its optimizers.
@@ -219,19 +219,22 @@ macro_rules! into_optimizer {
     ($($config:ty),+ $(,)?) => {
         $(impl IntoOptimizer for $config {
             fn into_optimizer(self) -> Arc<dyn DynOptimizer> {
-                Arc::new(self.build())
+                Arc::new(ExactOptimizer(self.build()))
             }
 
             fn problem(&self) -> Option<String> {
                 let config = serde_json::to_value(self).ok()?;
-                (!config.get("grad_clipping")?.is_null()).then(|| {
-                    concat!(
-                        stringify!($config),
-                        " has `grad_clipping` set, which clips each parameter by itself; use \
-                         `Trainer::builder().gradient_clip(..)`, which clips by the norm of all"
-                    )
-                    .to_owned()
-                })
+                // Burn's name for it is not the same in every configuration.
+                ["grad_clipping", "gradient_clipping"]
+                    .into_iter()
+                    .find(|name| config.get(name).is_some_and(|clipping| !clipping.is_null()))
+                    .map(|name| {
+                        format!(
+                            "{} has `{name}` set, which clips each parameter by itself; use \
+                             `Trainer::builder().gradient_clip(..)`, which clips by the norm of all",
+                            stringify!($config)
+                        )
+                    })
             }
         })+
     };
@@ -263,15 +266,13 @@ mod tests {
 
     #[test]
     fn clipping_of_single_parameters_is_reported() {
-        let config = AdamWConfig::new().with_grad_clipping(Some(GradientClippingConfig::Norm(1.0)));
-        let setup = OptimizerSetup::new(config, 1e-3);
-        assert!(
-            setup.optimizers()[0]
-                .problem
-                .as_deref()
-                .unwrap()
-                .contains("gradient_clip")
-        );
+        let clipping = || Some(GradientClippingConfig::Norm(1.0));
+        let adamw = AdamWConfig::new().with_grad_clipping(clipping());
+        let sgd = SgdConfig::new().with_gradient_clipping(clipping());
+        for setup in [OptimizerSetup::new(adamw, 1e-3), OptimizerSetup::new(sgd, 1e-3)] {
+            let problem = setup.optimizers()[0].problem.clone().unwrap();
+            assert!(problem.contains("builder().gradient_clip"), "{problem}");
+        }
         assert!(
             OptimizerSetup::new(SgdConfig::new(), 1e-3).optimizers()[0]
                 .problem

@@ -10,6 +10,7 @@ pub use path::{SeedStream, path_id, seed_from};
 pub use pattern::PathPattern;
 pub use table::{ParamEntry, ParamKind, ParamTable};
 pub use tensor::AnyTensor;
+pub(crate) use tensor::with_rank;
 pub use traverse::{
     ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
 };

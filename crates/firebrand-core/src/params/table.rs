@@ -52,9 +52,8 @@ impl ParamTable {
             let Some(first) = owners.insert(entry.id, &entry.path) else {
                 continue;
             };
-            let declared = |set: &Vec<String>| {
-                set.iter().any(|path| path == first) && set.iter().any(|path| *path == entry.path)
-            };
+            let declared =
+                |set: &Vec<String>| set.iter().any(|path| path == first) && set.contains(&entry.path);
             // A module that was trained before has path identities, which are unique unless paths are not.
             if first != entry.path && !tied.iter().any(declared) {
                 return Err(Error::SharedParameter {

@@ -65,6 +65,8 @@ macro_rules! with_rank {
     };
 }
 
+pub(crate) use with_rank;
+
 /// Runs a body with the tensor in its own rank and kind.
 macro_rules! with_kind {
     ($bridge:expr, $tensor:ident => $body:expr) => {{
@@ -180,6 +182,7 @@ impl AnyTensor {
     /// The sum of two float tensors of one shape, keeping the shape.
     ///
     /// Ranks are not erased to one dimension here: an addition in place stays possible. Others are returned unchanged.
+    #[allow(clippy::should_implement_trait)] // An operator would promise a sum of whatever it is given.
     pub fn add(self, other: Self) -> Self {
         if !self.is_float() || !other.is_float() {
             return self;

@@ -1,4 +1,4 @@
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Flag, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, Device, Int, Shape, Tensor};
 
@@ -72,9 +72,11 @@ pub fn assign_path_ids<M: Module>(module: M) -> M {
     })
 }
 
-/// Puts the float parameters that are wanted on the autodiff device, requiring gradients unless they are frozen.
+/// Puts the float parameters that are wanted on the autodiff device, requiring gradients unless they are frozen, and ends the
+/// validation mode of dropout and norms.
 ///
-/// Burn keeps whether a parameter was frozen apart from its value, and only its own transition to training looks at it.
+/// Burn keeps whether a parameter or a layer was frozen apart from its value, and only its own transition to training looks at
+/// it.
 pub fn train_params<M: Module>(module: M, wants: &mut dyn FnMut(&ParamInfo<'_>) -> bool) -> M {
     module.map(&mut TrainParams {
         path: Path::default(),
@@ -241,5 +243,9 @@ impl ModuleMapper for TrainParams<'_> {
         } else {
             param
         }
+    }
+
+    fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
+        flag.train()
     }
 }

@@ -2,17 +2,18 @@
 
 mod schedule;
 mod state;
+mod step;
 
 use std::sync::Arc;
 
 use burn::optim::{DynOptimizer, DynState};
 use firebrand_core::{
-    AnyTensor, ErasedModule, Interval, OptimizerSetup, ParamInfo, ParamKind, ParamMapper, ParamTable,
-    SingleSetup,
+    AnyTensor, ErasedModule, Interval, OptimizerSetup, ParamTable, ScheduleKind, SingleSetup,
 };
 
 use crate::{Error, Gradient};
 use schedule::ScheduleRuntime;
+use step::Step;
 
 /// The learning rate of one optimizer.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +37,8 @@ struct Slot {
     path: String,
     optimizer: usize,
     update: Arc<dyn DynOptimizer>,
-    /// The parameter's rate in proportion to its optimizer's.
-    rate_factor: f64,
+    /// The learning rate of the parameter's group, if it differs from the optimizer's.
+    group_rate: Option<f64>,
     state: Option<DynState>,
     rank: usize,
 }
@@ -52,32 +53,32 @@ pub struct Optimizers {
 }
 
 impl Optimizers {
-    /// Assigns every trained parameter of the table to an optimizer.
+    /// Assigns the parameters of the table to optimizers.
     ///
     /// # Errors
     ///
-    /// [`Error::Optimizer`] for a rate that is negative or not finite, parameters of two optimizers or of none, equal names,
-    /// and what Burn's configuration cannot honour; unknown paths as [`firebrand_core::Error::UnknownParameter`].
+    /// [`Error::Optimizer`] for a rate that is negative or not finite, parameters of two optimizers, equal names, and what
+    /// Burn's configuration cannot honour; unknown paths as [`firebrand_core::Error::UnknownParameter`].
     pub fn new(setup: &OptimizerSetup, table: &ParamTable) -> Result<Self, Error> {
-        let mut optimizers = Vec::new();
+        let mut optimizers: Vec<Single> = Vec::new();
         let mut slots: Vec<Option<Slot>> = table.entries().iter().map(|_| None).collect();
         for (number, single) in setup.optimizers().iter().enumerate() {
             check(single, &optimizers)?;
-            for index in claimed(single, number, setup, table)? {
+            let owned = claimed(single, number, setup, table)?;
+            for index in owned.iter().copied() {
                 let Some(entry) = table.get(index) else { continue };
                 let slot = slots
                     .get_mut(index)
                     .ok_or_else(|| Error::optimizer("a parameter index is out of range"))?;
-                if let Some(other) = slot {
-                    let other: &Slot = other;
+                if let Some(Slot { optimizer, .. }) = slot {
+                    let other = &optimizers[*optimizer];
                     return Err(Error::optimizer(format!(
-                        "'{}' is trained by two optimizers, number {} and number {number} ('{}'); narrow their \
-                         `parameters`",
-                        entry.path, other.optimizer, single.name
+                        "'{}' is trained by two optimizers, '{}' and '{}'; narrow their `parameters`",
+                        entry.path, other.name, single.name
                     )));
                 }
                 let mut update = Arc::clone(&single.optimizer);
-                let mut rate_factor = 1.0;
+                let mut group_rate = None;
                 for group in single
                     .groups
                     .iter()
@@ -86,25 +87,25 @@ impl Optimizers {
                     if let Some(optimizer) = &group.optimizer {
                         update = Arc::clone(optimizer);
                     }
-                    if let Some(rate) = group.learning_rate {
-                        rate_factor = if single.learning_rate == 0.0 {
-                            0.0
-                        } else {
-                            rate / single.learning_rate
-                        };
-                    }
+                    group_rate = group.learning_rate.or(group_rate);
                 }
                 *slot = Some(Slot {
                     path: entry.path.clone(),
                     optimizer: number,
                     update,
-                    rate_factor,
+                    group_rate,
                     state: None,
                     rank: entry.shape.num_dims(),
                 });
             }
             for group in &single.groups {
-                table.matching(&group.parameters)?;
+                let matching = table.matching(&group.parameters)?;
+                if !matching.iter().any(|index| owned.contains(index)) {
+                    return Err(Error::optimizer(format!(
+                        "the group '{}' of '{}' holds none of its parameters",
+                        group.parameters, single.name
+                    )));
+                }
             }
             let schedule = single.schedule.as_ref().map(ScheduleRuntime::new);
             let mut single = Single {
@@ -157,6 +158,38 @@ impl Optimizers {
             .collect()
     }
 
+    /// Checks that no parameter was forgotten; `trained` says which entries of the table are to be trained.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Optimizer`] with the paths that are trained and have no optimizer.
+    pub(crate) fn check_all_claimed(&self, table: &ParamTable, trained: &[bool]) -> Result<(), Error> {
+        const SHOWN: usize = 4;
+        let forgotten: Vec<&str> = table
+            .parameters()
+            .filter(|(index, entry)| {
+                trained.get(*index).copied().unwrap_or_default()
+                    && self.optimizer_of(entry.tied_to.unwrap_or(*index)).is_none()
+            })
+            .map(|(_, entry)| entry.path.as_str())
+            .collect();
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        let mut paths = forgotten
+            .iter()
+            .take(SHOWN)
+            .map(|path| format!("'{path}'"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        if forgotten.len() > SHOWN {
+            paths.push_str(&format!(" and {} more", forgotten.len() - SHOWN));
+        }
+        Err(Error::optimizer(format!(
+            "no optimizer trains {paths}; add them to the `parameters` of one, or freeze them in the module with `.no_grad()`"
+        )))
+    }
+
     /// Updates the parameters that have a gradient. A tied parameter takes the value of the first of its set.
     pub fn step(&mut self, module: &mut dyn ErasedModule, table: &ParamTable, gradients: Vec<Gradient>) {
         let mut by_index: Vec<Option<AnyTensor>> = table.entries().iter().map(|_| None).collect();
@@ -165,13 +198,12 @@ impl Optimizers {
                 *place = Some(gradient.value);
             }
         }
-        let rates: Vec<f64> = self.optimizers.iter().map(|optimizer| optimizer.rate).collect();
         let has_ties = table.entries().iter().any(|entry| entry.tied_to.is_some());
         let updated = by_index.iter().map(|_| None).collect();
         module.map_params(&mut Step {
             table,
             slots: &mut self.slots,
-            rates,
+            optimizers: &self.optimizers,
             gradients: by_index,
             has_ties,
             updated,
@@ -233,6 +265,15 @@ impl Single {
             self.rate = schedule.rate(self.base_rate);
         }
     }
+
+    /// The rate of a group for the next update.
+    fn group_rate(&self, group: Option<f64>) -> f64 {
+        match (group, &self.schedule) {
+            (None, _) => self.rate,
+            (Some(rate), None) => rate,
+            (Some(rate), Some(schedule)) => schedule.group_rate(rate, self.base_rate),
+        }
+    }
 }
 
 /// Checks what can be wrong with one optimizer by itself.
@@ -251,13 +292,25 @@ fn check(single: &SingleSetup, known: &[Single]) -> Result<(), Error> {
         .iter()
         .filter_map(|group| group.learning_rate)
         .chain([single.learning_rate]);
-    match rates.into_iter().find(|rate| !rate.is_finite() || *rate < 0.0) {
-        Some(rate) => Err(Error::optimizer(format!(
+    if let Some(rate) = rates.into_iter().find(|rate| !rate.is_finite() || *rate < 0.0) {
+        return Err(Error::optimizer(format!(
             "the learning rate of '{}' is {rate}; it must be a finite number of at least 0",
             single.name
-        ))),
-        None => Ok(()),
+        )));
     }
+    let gives_rate = single
+        .schedule
+        .as_ref()
+        .is_some_and(|schedule| matches!(schedule.kind(), ScheduleKind::Burn(_)));
+    let has_rates = single.groups.iter().any(|group| group.learning_rate.is_some());
+    if gives_rate && has_rates && single.learning_rate == 0.0 {
+        return Err(Error::optimizer(format!(
+            "'{}' has the learning rate 0, so that its group rates are in no proportion to the rate that Burn's scheduler \
+             gives; set the rate to the scheduler's",
+            single.name
+        )));
+    }
+    Ok(())
 }
 
 /// The parameters of an optimizer: those it names, or else all that no other names. Tied ones go by the first of their set.
@@ -292,70 +345,4 @@ fn claimed(
         .filter(|(_, entry)| !named_elsewhere(&entry.path))
         .map(|(index, _)| index);
     Ok(rest.filter(|index| canonical(index)).collect())
-}
-
-/// Replaces each parameter by its update.
-struct Step<'a> {
-    table: &'a ParamTable,
-    slots: &'a mut [Option<Slot>],
-    rates: Vec<f64>,
-    gradients: Vec<Option<AnyTensor>>,
-    has_ties: bool,
-    updated: Vec<Option<AnyTensor>>,
-}
-
-impl Step<'_> {
-    /// The index whose slot and gradient a parameter goes by.
-    fn canonical(&self, info: &ParamInfo<'_>) -> Option<(usize, usize)> {
-        let index = self.table.index_of(info.id)?;
-        let entry = self
-            .table
-            .get(index)
-            .filter(|entry| entry.kind == ParamKind::Parameter)?;
-        Some((index, entry.tied_to.unwrap_or(index)))
-    }
-}
-
-impl ParamMapper for Step<'_> {
-    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
-        let Some((_, first)) = self.canonical(info) else {
-            return false;
-        };
-        let has = |list: &[Option<AnyTensor>]| list.get(first).is_some_and(Option::is_some);
-        has(&self.gradients) || has(&self.updated)
-    }
-
-    fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
-        let Some((_, first)) = self.canonical(info) else {
-            return value;
-        };
-        let device = value.device();
-        if let Some(Some(updated)) = self.updated.get(first) {
-            return updated.clone().on_autodiff(&device, requires_grad);
-        }
-        let gradient = self.gradients.get_mut(first).and_then(Option::take);
-        let (Some(gradient), Some(Some(slot))) = (gradient, self.slots.get_mut(first)) else {
-            return value;
-        };
-        let rate = self.rates.get(slot.optimizer).copied().unwrap_or_default() * slot.rate_factor;
-        let (value, state) = slot.update.step_dyn(
-            slot.rank,
-            rate,
-            value.inner().into_bridge(),
-            gradient.into_bridge(),
-            slot.state.take(),
-        );
-        slot.state = state;
-        let value = AnyTensor::from_bridge(value);
-        if self.has_ties
-            && self
-                .table
-                .entries()
-                .iter()
-                .any(|entry| entry.tied_to == Some(first))
-        {
-            self.updated[first] = Some(value.clone());
-        }
-        value.on_autodiff(&device, requires_grad)
-    }
 }

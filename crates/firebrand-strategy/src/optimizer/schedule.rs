@@ -66,6 +66,14 @@ impl ScheduleRuntime {
         }
     }
 
+    /// The rate at the position of parameters whose own rate is `group` where the optimizer's is `base`.
+    pub(super) fn group_rate(&self, group: f64, base: f64) -> f64 {
+        match self.schedule.kind() {
+            ScheduleKind::Burn(_) => self.burn_rate * (group / base),
+            _ => self.rate(group),
+        }
+    }
+
     pub(super) fn advance(&mut self, interval: Interval) {
         if interval != self.schedule.interval() {
             return;
@@ -98,12 +106,18 @@ impl ScheduleRuntime {
 }
 
 impl Position {
-    /// One check of a plateau, as PyTorch's `ReduceLROnPlateau` with a relative threshold. Not-a-number is no improvement.
+    /// One check of a plateau, as PyTorch's `ReduceLROnPlateau` with a relative threshold; not-a-number is no improvement.
+    ///
+    /// PyTorch takes the threshold of a negative best value on the wrong side, so that a slightly worse value counts as better;
+    /// here it is on the right one.
     fn check(&mut self, config: &PlateauConfig, value: f64) {
-        let better = match self.best_bits.map(f64::from_bits) {
-            None => !value.is_nan(),
-            Some(best) if config.larger_is_better => value > best + best.abs() * config.threshold,
-            Some(best) => value < best - best.abs() * config.threshold,
+        let best = self.best_bits.map(f64::from_bits);
+        let better = if config.larger_is_better {
+            let best = best.unwrap_or(f64::NEG_INFINITY);
+            value > best * (1.0 + config.threshold.copysign(best))
+        } else {
+            let best = best.unwrap_or(f64::INFINITY);
+            value < best * (1.0 - config.threshold.copysign(best))
         };
         if better {
             self.best_bits = Some(value.to_bits());
@@ -150,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn a_position_is_exact_in_json() {
+        let mut position = Position::default();
+        for value in [0.1 + 0.2, f64::INFINITY, f64::MIN_POSITIVE] {
+            position.check(&PlateauConfig::new("loss").larger_is_better(), value);
+            let text = serde_json::to_string(&position).unwrap();
+            assert_eq!(serde_json::from_str::<Position>(&text).unwrap(), position);
+        }
+    }
+
+    #[test]
     fn frequency_holds_the_rate() {
         let mut runtime = ScheduleRuntime::new(&Schedule::factor(|n| 1.0 / (n + 1) as f64).every(3));
         let rates: Vec<f64> = (0..7)
@@ -162,21 +186,89 @@ mod tests {
         assert_eq!(rates, [6.0, 6.0, 6.0, 3.0, 3.0, 3.0, 2.0]);
     }
 
-    /// The rates of `torch.optim.lr_scheduler.ReduceLROnPlateau(SGD(lr=1.0), factor=0.5, patience=1, cooldown=1)` on the same
-    /// values, from PyTorch 2.9.
-    #[test]
-    fn plateau_follows_pytorch() {
-        let config = PlateauConfig::new("loss").factor(0.5).patience(1).cooldown(1);
-        let mut runtime = ScheduleRuntime::new(&Schedule::reduce_on_plateau(config));
-        let values = [1.0, 0.9, 0.95, 0.95, 0.95, 0.95, 0.95, 0.5, 0.5, f64::NAN, 0.5];
-        let expected = [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125];
-        for (value, expected) in values.into_iter().zip(expected) {
+    /// Checks a plateau with the base rate 1 against literal rates of PyTorch 2.9.0's `ReduceLROnPlateau` on the same values.
+    fn assert_plateau(config: PlateauConfig, values: &[f64], expected: &[f64]) {
+        let schedule = Schedule::reduce_on_plateau(config);
+        let mut runtime = ScheduleRuntime::new(&schedule);
+        for (number, (value, expected)) in values.iter().zip(expected).enumerate() {
+            // A resumed one goes on from any check.
+            let position = serde_json::to_string(runtime.position()).unwrap();
+            runtime = ScheduleRuntime::new(&schedule);
+            runtime.restore(serde_json::from_str(&position).unwrap());
             runtime
-                .observe(&|name| (name == "loss").then_some(value))
+                .observe(&|name| (name == "loss").then_some(*value))
                 .unwrap();
             runtime.advance(Interval::Epoch);
-            assert_eq!(runtime.rate(1.0), expected, "after {value}");
+            let rate = runtime.rate(1.0);
+            assert!(
+                (rate - expected).abs() < 1e-15,
+                "{rate} after {value}, number {number}"
+            );
         }
+    }
+
+    #[test]
+    fn plateau_follows_pytorch() {
+        const NAN: f64 = f64::NAN;
+        const INF: f64 = f64::INFINITY;
+        let config = || PlateauConfig::new("loss");
+        assert_plateau(
+            config().factor(0.5).patience(1).cooldown(1),
+            &[1.0, 0.9, 0.95, 0.95, 0.95, 0.95, 0.95, 0.5, 0.5, NAN, 0.5],
+            &[1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125],
+        );
+        assert_plateau(
+            config().factor(0.5).patience(2).min_rate(0.2),
+            &[1.0, 0.99995, 0.9998, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+            &[1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.2],
+        );
+        assert_plateau(
+            config().larger_is_better().patience(1).cooldown(2).threshold(0.1),
+            &[0.5, 0.4, 0.6, 0.6, 0.6, 0.7, 0.1, 0.1, 0.1, 0.1],
+            &[1.0, 1.0, 1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01],
+        );
+        assert_plateau(
+            config().factor(0.5).patience(0),
+            &[INF, INF, NAN, 3.0, INF, 2.0],
+            &[0.5, 0.25, 0.125, 0.125, 0.0625, 0.0625],
+        );
+        assert_plateau(config(), &[1.0; 13], &[&[1.0; 11][..], &[0.1; 2]].concat());
+    }
+
+    /// PyTorch would take -0.99995 for an improvement of -1.
+    #[test]
+    fn plateau_takes_the_threshold_of_negative_values_on_the_right_side() {
+        let config = || PlateauConfig::new("loss").factor(0.5).patience(0);
+        assert_plateau(
+            config(),
+            &[-1.0, -0.99995, -1.00005, -1.1],
+            &[1.0, 0.5, 0.25, 0.25],
+        );
+        let larger = config().larger_is_better();
+        assert_plateau(larger, &[-1.0, -1.00005, -0.99995, -0.9], &[1.0, 0.5, 0.25, 0.25]);
+    }
+
+    #[test]
+    fn a_plateau_below_its_minimum_stays_there() {
+        let config = PlateauConfig::new("loss").factor(0.5).patience(0).min_rate(0.1);
+        let mut runtime = ScheduleRuntime::new(&Schedule::reduce_on_plateau(config));
+        runtime.observe(&|_| Some(f64::NAN)).unwrap();
+        assert_eq!(runtime.rate(0.01), 0.01);
+    }
+
+    #[test]
+    fn a_metric_that_was_not_logged_is_named_and_only_when_it_is_due() {
+        let schedule = Schedule::reduce_on_plateau(PlateauConfig::new("loss")).every(2);
+        let mut runtime = ScheduleRuntime::new(&schedule);
+        assert_eq!(runtime.observe(&|_| None), Ok(()));
+        runtime.advance(Interval::Epoch);
         assert_eq!(runtime.observe(&|_| None), Err("loss".to_owned()));
+    }
+
+    #[test]
+    fn groups_keep_their_proportion() {
+        let halves = ScheduleRuntime::new(&Schedule::factor(|_| 0.5));
+        assert_eq!(halves.group_rate(3e-3, 3e-4), 1.5e-3);
+        assert_eq!(ScheduleRuntime::new(&cosine()).group_rate(1.0, 0.25), 2.0);
     }
 }

@@ -59,6 +59,12 @@ impl FitLoop<'_> {
         };
         self.saved_at = Some(self.counters.total_batches);
         let _span = self.parts.profiler.span("checkpoint_submit");
+        let kept: Vec<String> = self
+            .parts
+            .events
+            .iter()
+            .flat_map(|callback| callback.kept_checkpoints())
+            .collect();
         for request in joined(requests, &self.counters) {
             let (name, wanted) = request;
             let mut save = SaveRequest::new(name.clone(), snapshot.clone());
@@ -68,10 +74,14 @@ impl FitLoop<'_> {
             if wanted.best {
                 save = save.point(Pointer::Best);
             }
-            for path in &wanted.remove {
-                if let Some(old) = path.file_name() {
-                    save = save.remove(old.to_string_lossy());
-                }
+            let outdated = self.exit_checkpoint.take();
+            let names = wanted.remove.iter().filter_map(|path| path.file_name());
+            let names = names
+                .map(|name| name.to_string_lossy().into_owned())
+                .chain(outdated);
+            // Another callback may still count on what one lets go.
+            for old in names.filter(|old| !kept.contains(old)) {
+                save = save.remove(old);
             }
             let Some((run, writer)) = self.parts.run.as_ref().zip(self.writer.as_mut()) else {
                 break;

@@ -1,0 +1,452 @@
+//! The one engine that does an optimizer step for every strategy, and its manual twin.
+
+mod anomaly;
+mod manual;
+mod state;
+mod twin;
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, FloatDType, Tensor};
+use firebrand_core::{
+    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, Stage, StepContext, StepInfo,
+};
+use serde::{Deserialize, Serialize};
+
+use anomaly::Watch;
+pub use manual::Manual;
+pub use state::EngineState;
+use twin::used;
+
+use crate::clip::{scale_and_clip, survey};
+use crate::{
+    Error, Gradient, GradientClip, GradientExchange, LearningRate, Optimizers, Precision, PrepareOptions,
+    Turns, prepare_parameters,
+};
+
+/// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NonFinite {
+    /// Training stops with an error that names the step.
+    #[default]
+    Stop,
+    /// The update is left out: neither `global_step` nor the schedules move.
+    Skip,
+}
+
+/// How updates are done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineOptions {
+    /// How gradients are kept from exploding; default: not at all.
+    pub clip: Option<GradientClip>,
+    /// What a value that is not finite does; default: it stops the training.
+    pub non_finite: NonFinite,
+    /// Whether the loss and the gradients of every micro-batch are checked; default: only those of every update.
+    ///
+    /// The first gradient of the backward pass that is not finite is named, which is nearest to where it went wrong. This is
+    /// slow: gradients are read in every micro-batch.
+    pub detect_anomaly: bool,
+}
+
+/// What one micro-batch gave.
+#[derive(Debug)]
+pub struct MicroBatch {
+    /// The loss as the step returned it, without autodiff.
+    pub loss: Tensor<1>,
+    /// Its weight among the micro-batches of the update.
+    pub weight: f64,
+}
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Update {
+    /// The parameters were updated.
+    Stepped {
+        /// The norm over all gradients before clipping.
+        gradient_norm: f64,
+    },
+    /// Nothing was updated, because a value was not finite or every weight was zero.
+    Skipped,
+}
+
+/// The losses and weights of the micro-batches since the last update of one optimizer.
+#[derive(Default)]
+struct Group {
+    weight: f64,
+    /// Without those of weight zero: the mean over no items is not a number.
+    losses: Vec<(Tensor<1>, StepInfo)>,
+    info: Option<StepInfo>,
+    /// Whether the steps gave weights.
+    weighted: Option<bool>,
+}
+
+/// Does optimizer steps: forward and backward of micro-batches, reduce, check, clip, update, schedule.
+pub struct Engine {
+    table: ParamTable,
+    trained: Vec<bool>,
+    optimizers: Optimizers,
+    exchange: Box<dyn GradientExchange>,
+    /// When the gradients of the parameters arrive, if that is during the backward pass.
+    turns: Option<Turns>,
+    options: EngineOptions,
+    precision: Precision,
+    device: Device,
+    loss_reference: Option<f64>,
+    groups: Vec<Group>,
+}
+
+impl Engine {
+    /// Takes a module over and makes its parameters ready.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the module's parameters, its optimizers or the options. Every parameter that is not frozen must have
+    /// an optimizer: one that was forgotten would stay as it was drawn.
+    pub fn new(
+        module: &mut dyn ErasedModule,
+        setup: &OptimizerSetup,
+        prepare: &PrepareOptions,
+        options: EngineOptions,
+        exchange: Box<dyn GradientExchange>,
+    ) -> Result<Self, Error> {
+        if let Some(clip) = options.clip.filter(|clip| !clip.is_valid()) {
+            return Err(Error::Clip { clip });
+        }
+        let table = ParamTable::take_over(module)?;
+        let optimizers = Optimizers::new(setup, &table)?;
+        let trained = prepare_parameters(module, &table, prepare, &|_| true)?;
+        optimizers.check_all_claimed(&table, &trained)?;
+        let groups = (0..optimizers.len()).map(|_| Group::default()).collect();
+        // An anomaly is looked for in the order in which it spreads.
+        let turns = (exchange.overlaps() || options.detect_anomaly)
+            .then(|| Turns::new(table.entries().len(), &prepare.device));
+        Ok(Self {
+            turns,
+            table,
+            trained,
+            optimizers,
+            exchange,
+            options,
+            precision: prepare.precision,
+            device: prepare.device.clone(),
+            loss_reference: None,
+            groups,
+        })
+    }
+
+    /// The module's parameters and buffers.
+    pub fn table(&self) -> &ParamTable {
+        &self.table
+    }
+
+    /// Whether the parameter with an index is trained now.
+    pub fn is_trained(&self, parameter: usize) -> bool {
+        self.trained.get(parameter).copied().unwrap_or_default()
+    }
+
+    /// The dtype in which steps compute.
+    pub fn compute_dtype(&self) -> FloatDType {
+        self.precision.compute()
+    }
+
+    /// The dtype in which weights are kept.
+    pub fn master_dtype(&self) -> FloatDType {
+        self.precision.master()
+    }
+
+    /// The training device, with autodiff.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The optimizers.
+    pub fn optimizers(&self) -> &Optimizers {
+        &self.optimizers
+    }
+
+    /// The rates that the next update uses.
+    pub fn learning_rates(&self) -> Vec<LearningRate> {
+        self.optimizers.learning_rates()
+    }
+
+    /// Stops or resumes the training of the parameters that match, keeping their optimizer state. Parameters that the module
+    /// froze itself can be trained too.
+    ///
+    /// # Errors
+    ///
+    /// If no parameter matches, or one has no optimizer.
+    pub fn set_trained(&mut self, paths: &PathPattern, trained: bool) -> Result<(), Error> {
+        let indices = self.table.matching(paths)?;
+        let unclaimed = indices
+            .iter()
+            .filter_map(|index| self.table.get(*index).map(|entry| (*index, entry)));
+        if let Some((_, entry)) = unclaimed.into_iter().find(|(index, entry)| {
+            trained
+                && self
+                    .optimizers
+                    .optimizer_of(entry.tied_to.unwrap_or(*index))
+                    .is_none()
+        }) {
+            return Err(Error::optimizer(format!(
+                "'{}' is to be trained and has no optimizer; add it to the `parameters` of one",
+                entry.path
+            )));
+        }
+        for index in indices {
+            if let Some(flag) = self.trained.get_mut(index) {
+                *flag = trained;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one micro-batch forward and backward for one optimizer; its gradients are added to those that are kept.
+    ///
+    /// `last` says that the micro-batch completes an update.
+    ///
+    /// # Errors
+    ///
+    /// What the user's step returned, or what is wrong with its loss.
+    pub fn micro_batch(
+        &mut self,
+        module: &dyn ErasedModule,
+        batch: AnyBatch,
+        step: &mut StepContext,
+        last: bool,
+    ) -> Result<MicroBatch, Error> {
+        let optimizer = step.optimizer_index();
+        let watch = self.options.detect_anomaly.then(Arc::<Watch>::default);
+        let only = (self.optimizers.len() > 1).then_some(optimizer);
+        let twin = used(self, module, only, watch.as_ref());
+        let loss = twin
+            .training_step(batch, step)
+            .map_err(|source| step_error("training_step", step, source))?;
+        let plain = check_loss(&loss)?;
+        let scale = self.loss_scale(step)?;
+        if scale > 0.0 {
+            self.exchange.begin_backward(optimizer, last);
+            let loss = if scale == 1.0 {
+                loss
+            } else {
+                loss.mul_scalar(scale)
+            };
+            drop(loss.backward());
+        }
+        drop(twin);
+        if let Some(watch) = watch.filter(|_| scale > 0.0) {
+            self.check_anomaly(&plain, &watch, step.info())?;
+        }
+        if let Some(group) = self.groups.get_mut(optimizer) {
+            group.weight += scale;
+            if scale > 0.0 {
+                group.losses.push((plain.clone(), step.info().clone()));
+            }
+            group.info = Some(step.info().clone());
+        }
+        Ok(MicroBatch {
+            loss: plain,
+            weight: step.given_loss_weight().unwrap_or(1.0),
+        })
+    }
+
+    /// Looks at what one micro-batch gave, unless such values are to be skipped anyway.
+    fn check_anomaly(&mut self, loss: &Tensor<1>, watch: &Watch, info: &StepInfo) -> Result<(), Error> {
+        let (value, parameter) = (read(loss), watch.first_not_finite());
+        let error = match parameter.and_then(|parameter| self.table.get(parameter)) {
+            _ if !value.is_finite() => non_finite_loss(value, info),
+            Some(entry) => non_finite_gradient(entry.path.clone(), info),
+            None => return Ok(()),
+        };
+        if self.options.non_finite == NonFinite::Skip {
+            tracing::warn!("{error}");
+            return Ok(());
+        }
+        self.discard()?;
+        Err(error)
+    }
+
+    /// What the loss of a micro-batch is multiplied by before its backward pass.
+    fn loss_scale(&mut self, step: &StepContext) -> Result<f64, Error> {
+        let count = step.given_loss_weight();
+        let error = |text: String| step_error("training_step", step, text.into());
+        if let Some(count) = count.filter(|count| !(count.is_finite() && *count >= 0.0)) {
+            return Err(error(format!(
+                "loss_weight({count}) must be a finite count of at least 0"
+            )));
+        }
+        if let Some(group) = self.groups.get_mut(step.optimizer_index()) {
+            // A count and a whole micro-batch cannot be put in proportion.
+            if *group.weighted.get_or_insert(count.is_some()) != count.is_some() {
+                return Err(error(
+                    "loss_weight was called for some micro-batches of this update and not for others; call it for each"
+                        .to_owned(),
+                ));
+            }
+        }
+        Ok(count.map_or(1.0, |count| count / self.reference(count)))
+    }
+
+    /// The count to which loss weights are put in proportion, so that a 16-bit loss does not overflow: a power of two, so that
+    /// the proportion is exact, near the first count of the fit.
+    fn reference(&mut self, count: f64) -> f64 {
+        *self.loss_reference.get_or_insert_with(|| {
+            if count > 0.0 {
+                count.log2().round().exp2()
+            } else {
+                1.0
+            }
+        })
+    }
+
+    /// Completes the update of one optimizer with the micro-batches since its last one.
+    ///
+    /// `before` is called when the gradients are complete and clipped, before any parameter changes.
+    ///
+    /// # Errors
+    ///
+    /// A value that is not finite, unless such updates are to be skipped; a loss that reached no parameter; what the exchange or
+    /// `before` returned. The gradients are gone then, and nothing has been updated.
+    pub fn update(
+        &mut self,
+        module: &mut dyn ErasedModule,
+        optimizer: usize,
+        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
+    ) -> Result<Update, Error> {
+        let group = self
+            .groups
+            .get_mut(optimizer)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        let (gradients, weight) = self.exchange.finish(optimizer, group.weight)?;
+        if gradients.is_empty() && weight > 0.0 {
+            return Err(Error::NoGradient);
+        }
+        let outcome = self.apply(module, group, gradients, weight, before)?;
+        if matches!(outcome, Update::Stepped { .. }) {
+            self.optimizers.advance_step(|number| number == optimizer);
+        }
+        Ok(outcome)
+    }
+
+    fn apply(
+        &mut self,
+        module: &mut dyn ErasedModule,
+        group: Group,
+        mut gradients: Vec<Gradient>,
+        weight: f64,
+        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
+    ) -> Result<Update, Error> {
+        for (loss, info) in &group.losses {
+            let value = read(loss);
+            if !value.is_finite() {
+                return self.refuse(non_finite_loss(value, info));
+            }
+        }
+        if weight <= 0.0 {
+            return Ok(Update::Skipped);
+        }
+        let survey = survey(&mut gradients);
+        if let Some(position) = survey.non_finite {
+            let entry = gradients
+                .get(position)
+                .and_then(|gradient| self.table.get(gradient.parameter));
+            let path = entry.map_or_else(String::new, |entry| entry.path.clone());
+            let info = group
+                .info
+                .unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
+            return self.refuse(non_finite_gradient(path, &info));
+        }
+        let scale = 1.0 / weight;
+        scale_and_clip(&mut gradients, scale, survey.norm, self.options.clip);
+        before(module)?;
+        self.optimizers.step(module, &self.table, gradients);
+        Ok(Update::Stepped {
+            gradient_norm: survey.norm * scale,
+        })
+    }
+
+    /// Skips an update because of a value that is not finite, or fails.
+    fn refuse(&self, error: Error) -> Result<Update, Error> {
+        match self.options.non_finite {
+            NonFinite::Skip => {
+                tracing::warn!("update skipped: {error}");
+                Ok(Update::Skipped)
+            }
+            NonFinite::Stop => Err(error),
+        }
+    }
+
+    /// Forgets the gradients of unfinished groups, such as those of an epoch that was cut short.
+    ///
+    /// # Errors
+    ///
+    /// What the exchange returned.
+    pub fn discard(&mut self) -> Result<(), Error> {
+        for (optimizer, group) in self.groups.iter_mut().enumerate() {
+            *group = Group::default();
+            self.exchange.discard(optimizer)?;
+        }
+        Ok(())
+    }
+
+    /// Advances the schedules at the end of an epoch; a plateau looks at the metrics that were logged.
+    ///
+    /// # Errors
+    ///
+    /// If a plateau's metric was not logged.
+    pub fn end_epoch(
+        &mut self,
+        metrics: &dyn Fn(&str) -> Option<f64>,
+        logged: &[String],
+    ) -> Result<(), Error> {
+        self.optimizers.advance_epoch(metrics, logged)
+    }
+}
+
+/// The value of a loss. This waits for the device.
+fn read(loss: &Tensor<1>) -> f64 {
+    loss.clone().into_data().iter::<f64>().next().unwrap_or(f64::NAN)
+}
+
+fn non_finite_loss(value: f64, info: &StepInfo) -> Error {
+    Error::NonFiniteLoss {
+        value,
+        global_step: info.global_step,
+        epoch: info.epoch,
+        batch_index: info.batch_index,
+    }
+}
+
+fn non_finite_gradient(path: String, info: &StepInfo) -> Error {
+    Error::NonFiniteGradient {
+        path,
+        global_step: info.global_step,
+        epoch: info.epoch,
+        batch_index: info.batch_index,
+    }
+}
+
+/// What a user's method returned, with where it happened.
+fn step_error(method: &'static str, step: &StepContext, source: BoxError) -> Error {
+    Error::Step {
+        step: method,
+        epoch: step.epoch(),
+        batch_index: step.batch_index(),
+        global_step: step.global_step(),
+        source,
+    }
+}
+
+/// The loss without autodiff, if it is one number that can be back-propagated.
+fn check_loss(loss: &Tensor<1>) -> Result<Tensor<1>, Error> {
+    let elements = loss.shape().num_elements();
+    if elements != 1 {
+        return Err(Error::LossShape { elements });
+    }
+    if !loss.is_tracked() {
+        return Err(Error::LossWithoutGraph);
+    }
+    Ok(loss.clone().inner())
+}
