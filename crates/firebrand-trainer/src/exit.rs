@@ -36,9 +36,11 @@ fn report(error: &(dyn StdError + Send + Sync + 'static)) {
         let _ = usage.print();
         return;
     }
+    let stopped = matches!(error.downcast_ref::<Error>(), Some(Error::Interrupted { .. }));
+    let kind = if stopped { "" } else { "error: " };
     // A standard error that is closed is no reason to panic.
     crate::progress::suspend(|| {
-        let _ = writeln!(std::io::stderr(), "error: {}", ErrorChain(error));
+        let _ = writeln!(std::io::stderr(), "{kind}{}", ErrorChain(error));
     });
 }
 

@@ -81,6 +81,7 @@ impl ConvNet {
 
 /// The network that the command line chose.
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a program has one network")]
 enum Network {
     Mlp(Mlp),
     Conv(ConvNet),

@@ -1,5 +1,11 @@
 //! The program, run as a user runs it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, also in its helper functions"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -89,7 +89,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", value_parser = values::count)]
     pub(super) num_sanity_val_steps: Option<u64>,
 
-    /// Sum the gradients of this many batches for each optimizer update
+    /// Take the gradients of this many batches together for each optimizer update
     #[arg(long, value_name = "N", value_parser = values::at_least_one)]
     pub(super) accumulate_grad_batches: Option<u64>,
 
