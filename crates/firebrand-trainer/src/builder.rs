@@ -29,6 +29,18 @@ impl TrainerBuilder {
         self
     }
 
+    /// Takes what the command line and its configuration file say in place of what is set so far.
+    ///
+    /// # Errors
+    ///
+    /// See [`TrainerArgs::resolve`](crate::TrainerArgs::resolve).
+    #[cfg(feature = "cli")]
+    pub fn args(mut self, args: &crate::TrainerArgs) -> Result<Self, Error> {
+        self.config = args.resolve(self.config)?;
+        self.profiler = args.profiler()?.or(self.profiler);
+        Ok(self)
+    }
+
     /// Which device computes.
     pub fn accelerator(mut self, accelerator: Accelerator) -> Self {
         self.config.accelerator = accelerator;

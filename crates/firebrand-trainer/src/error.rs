@@ -24,6 +24,14 @@ pub enum Error {
     /// Two options contradict each other.
     #[error("{0}")]
     Contradiction(String),
+    /// A configuration file cannot be used.
+    #[error("the configuration file {}: {reason}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the key that it is about.
+        reason: String,
+    },
     /// What the engine found.
     #[error(transparent)]
     Strategy(#[from] firebrand_strategy::Error),
@@ -136,7 +144,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Interrupted { exit_code, .. } => *exit_code,
-            Self::Option { .. } | Self::Contradiction(_) => 2,
+            Self::Option { .. } | Self::Contradiction(_) | Self::ConfigFile { .. } => 2,
             _ => 1,
         }
     }

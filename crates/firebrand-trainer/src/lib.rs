@@ -1,11 +1,14 @@
 //! The [`Trainer`] and everything around its loops: `Trainer::builder().build()?.fit(module, data)? → Fitted`.
 
+#[cfg(feature = "cli")]
+mod args;
 mod builder;
 pub mod callbacks;
 pub mod checkpoint;
 mod config;
 pub mod data;
 mod error;
+mod exit;
 mod fit;
 pub mod loggers;
 mod logging;
@@ -16,8 +19,11 @@ mod run;
 mod signals;
 mod trainer;
 
+#[cfg(feature = "cli")]
+pub use args::TrainerArgs;
 pub use builder::TrainerBuilder;
 pub use config::{Accelerator, Limit, TrainerConfig, ValCheckInterval, format_duration, parse_duration};
 pub use error::Error;
+pub use exit::run;
 pub use fit::{Evaluated, FitReport, Fitted, Predictions};
 pub use trainer::{Trainer, load_from_checkpoint};

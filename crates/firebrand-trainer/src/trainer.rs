@@ -13,7 +13,7 @@ use crate::fit::{
     Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, assign_weights,
     check_weights, evaluation_module, predict, tensors_of,
 };
-use crate::loggers::{CsvLogger, Logger, Loggers, RunDirectory, TensorBoardLogger};
+use crate::loggers::{CsvLogger, LogRow, Logger, Loggers, RunDirectory, TensorBoardLogger};
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
 use crate::run::{find_checkpoint, run_of};
@@ -68,6 +68,8 @@ pub struct Trainer {
     profiler: Profiler,
     hyper_parameters: toml::Table,
     last_run: Option<RunDirectory>,
+    /// Where the last fit ended, for what is logged after it: `global_step`, and the epoch of its last batch. `None` if it failed.
+    ended_at: Option<(u64, u64)>,
 }
 
 impl Trainer {
@@ -91,16 +93,11 @@ impl Trainer {
             callbacks.insert(0, Box::new(ModelSummary::new()));
         }
         let saves = callbacks.iter().any(|callback| callback.saves_checkpoints());
-        if !config.enable_checkpointing && saves {
-            return Err(Error::Contradiction(
-                "enable_checkpointing is off, and a callback saves checkpoints; remove one of them"
-                    .to_owned(),
-            ));
-        }
         if config.enable_checkpointing && !saves {
             callbacks.push(Box::new(ModelCheckpoint::new()));
         }
-        if config.fast_dev_run.is_some() {
+        // So that the command line can turn off what a program has turned on.
+        if config.fast_dev_run.is_some() || !config.enable_checkpointing {
             callbacks.retain(|callback| !callback.saves_checkpoints());
         }
         let mut names: Vec<String> = callbacks.iter().map(|callback| callback.name()).collect();
@@ -127,6 +124,7 @@ impl Trainer {
             hyper_parameters,
             config,
             last_run: None,
+            ended_at: None,
         })
     }
 
@@ -141,10 +139,15 @@ impl Trainer {
     }
 
     /// The callback of a type, to read what it found.
-    pub fn callback<C: Callback + 'static>(&self) -> Option<&C> {
+    pub fn callback<C: Callback>(&self) -> Option<&C> {
+        self.callbacks().next()
+    }
+
+    /// Every callback of a type, in the order in which they are called.
+    pub fn callbacks<C: Callback>(&self) -> impl Iterator<Item = &C> {
         self.events
             .iter()
-            .find_map(|callback| (callback as &dyn std::any::Any).downcast_ref())
+            .filter_map(|callback| (callback as &dyn std::any::Any).downcast_ref())
     }
 
     /// Trains a module.
@@ -178,7 +181,7 @@ impl Trainer {
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
         crate::progress::init_tracing();
         let outcome = with_data(data, Stage::Train, |data| self.fit_prepared(module, data));
-        self.profiler.report()?;
+        self.profiler.report();
         outcome
     }
 
@@ -193,6 +196,7 @@ impl Trainer {
         };
         let run = self.run_for(resume.as_ref())?;
         self.last_run.clone_from(&run);
+        self.ended_at = None;
         let hparams = self.hparams()?;
         let parts = FitParts {
             device: self.config.accelerator.device().autodiff(),
@@ -205,7 +209,9 @@ impl Trainer {
             resume,
             hparams: &hparams,
         };
-        FitLoop::new(parts, module, data)?.run()
+        let (module, report) = FitLoop::new(parts, module, data)?.run()?;
+        self.ended_at = Some((report.global_step, report.last_epoch));
+        Ok((module, report))
     }
 
     /// The directory in which a resumed run goes on, or a new one.
@@ -327,6 +333,8 @@ impl Trainer {
 
     /// Validates or tests a module whose type is not known here, with its own weights or those of a checkpoint.
     ///
+    /// What the steps log is returned and shown; after a fit, it is also logged in that fit's run, at its last step.
+    ///
     /// # Errors
     ///
     /// As [`validate_from`](Self::validate_from).
@@ -363,7 +371,21 @@ impl Trainer {
         })?;
         self.progress.results(stage.as_str(), &evaluated.metrics);
         self.progress.finish();
+        self.log_after_fit(&evaluated.metrics)?;
         Ok(evaluated)
+    }
+
+    /// Adds values to the metrics of the last fit, if it wrote any.
+    fn log_after_fit(&mut self, values: &[(String, f64)]) -> Result<(), Error> {
+        let (Some(run), Some((step, epoch)), false) =
+            (&self.last_run, self.ended_at, self.loggers.is_empty())
+        else {
+            return Ok(());
+        };
+        self.loggers.begin(run, None)?;
+        self.loggers.log_metrics(&LogRow { step, epoch, values });
+        drop(self.loggers.finish()); // Warned about by `finish`.
+        Ok(())
     }
 
     /// Predicts with a module whose type is not known here.

@@ -10,14 +10,18 @@ pub use firebrand_core::*;
 pub use firebrand_derive::Batch;
 pub use firebrand_strategy as strategy;
 pub use firebrand_strategy::{GradientClip, NonFinite, Precision};
+#[cfg(feature = "cli")]
+pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{
     Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder,
     TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint,
-    loggers, metrics, parse_duration, profiler, progress,
+    loggers, metrics, parse_duration, profiler, progress, run,
 };
 
 /// What most programs use: `use firebrand::prelude::*;`.
 pub mod prelude {
+    #[cfg(feature = "cli")]
+    pub use crate::TrainerArgs;
     pub use crate::callbacks::*;
     pub use crate::data::{Collate, Data, DataLoader, DataModule};
     pub use crate::loggers::{CsvLogger, JsonLinesLogger, TensorBoardLogger};

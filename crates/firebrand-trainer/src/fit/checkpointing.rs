@@ -59,6 +59,12 @@ impl FitLoop<'_> {
         };
         self.saved_at = Some(self.counters.total_batches);
         let _span = self.parts.profiler.span("checkpoint_submit");
+        let kept: Vec<String> = self
+            .parts
+            .events
+            .iter()
+            .flat_map(|callback| callback.kept_checkpoints())
+            .collect();
         for request in joined(requests, &self.counters) {
             let (name, wanted) = request;
             let mut save = SaveRequest::new(name.clone(), snapshot.clone());
@@ -68,10 +74,14 @@ impl FitLoop<'_> {
             if wanted.best {
                 save = save.point(Pointer::Best);
             }
-            for path in &wanted.remove {
-                if let Some(old) = path.file_name() {
-                    save = save.remove(old.to_string_lossy());
-                }
+            let outdated = self.exit_checkpoint.take();
+            let names = wanted.remove.iter().filter_map(|path| path.file_name());
+            let names = names
+                .map(|name| name.to_string_lossy().into_owned())
+                .chain(outdated);
+            // Another callback may still count on what one lets go.
+            for old in names.filter(|old| !kept.contains(old)) {
+                save = save.remove(old);
             }
             let Some((run, writer)) = self.parts.run.as_ref().zip(self.writer.as_mut()) else {
                 break;
@@ -137,9 +147,7 @@ impl FitLoop<'_> {
 
 /// Requests by name: several for one place become one.
 fn joined(requests: Vec<CheckpointRequest>, counters: &Counters) -> Vec<(String, CheckpointRequest)> {
-    // At the end of an epoch the counters stand at the start of the next one.
-    let at_start = counters.batches_in_epoch == 0 && counters.epoch > 0;
-    let default_name = Counters::checkpoint_name(counters.epoch - u64::from(at_start), counters.global_step);
+    let default_name = Counters::checkpoint_name(counters.last_epoch(), counters.global_step);
     let mut joined: Vec<(String, CheckpointRequest)> = Vec::new();
     for request in requests {
         let name = request.name.clone().unwrap_or_else(|| default_name.clone());

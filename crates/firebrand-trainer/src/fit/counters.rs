@@ -27,6 +27,11 @@ impl Counters {
         self.samples_in_epoch = 0;
     }
 
+    /// The epoch of the last batch. At the end of an epoch the counters stand at the start of the next one.
+    pub(crate) fn last_epoch(&self) -> u64 {
+        self.epoch - u64::from(self.batches_in_epoch == 0 && self.epoch > 0)
+    }
+
     /// The name of a checkpoint here; `epoch` is that of the last update.
     pub(crate) fn checkpoint_name(epoch: u64, global_step: u64) -> String {
         format!("epoch={epoch:03}-step={global_step:06}")

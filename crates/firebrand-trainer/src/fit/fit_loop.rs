@@ -14,6 +14,7 @@ use crate::loggers::{Loggers, RunDirectory};
 use crate::logging::{Accumulators, StepValues};
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
+use crate::run::run_of;
 use crate::signals::SignalGuard;
 use crate::{Error, TrainerConfig};
 
@@ -72,6 +73,10 @@ pub(crate) struct FitLoop<'a> {
     pub(super) submitted_last: Option<PathBuf>,
     pub(super) submitted_best: Option<PathBuf>,
     pub(super) saved_at: Option<u64>,
+    /// Whether the checkpoint that is taken is only there to go on from: no callback counts on it.
+    pub(super) leaving: bool,
+    /// Such a checkpoint of the part of the run before this one, to be deleted when the next is written.
+    pub(super) exit_checkpoint: Option<String>,
     pub(super) last: Option<PathBuf>,
     pub(super) best: Option<PathBuf>,
     pub(super) failed_saves: u64,
@@ -151,6 +156,8 @@ impl<'a> FitLoop<'a> {
             submitted_last: None,
             submitted_best: None,
             saved_at: None,
+            leaving: false,
+            exit_checkpoint: None,
             last: None,
             best: None,
             failed_saves: 0,
@@ -164,6 +171,10 @@ impl<'a> FitLoop<'a> {
             return Ok(());
         };
         self.saved().restore(&checkpoint)?;
+        if self.parts.run != run_of(&checkpoint) {
+            // It belongs to another run, which keeps it.
+            self.exit_checkpoint = None;
+        }
         self.rates = self.engine.learning_rates();
         self.elapsed_before = self.counters.elapsed_ms;
         self.saved_at = Some(self.counters.total_batches);
@@ -185,6 +196,8 @@ impl<'a> FitLoop<'a> {
             metrics: &mut self.metrics,
             accumulate: &mut self.accumulate,
             events: self.parts.events,
+            leaving: self.leaving,
+            exit_checkpoint: &mut self.exit_checkpoint,
             seed: self.parts.config.seed,
             precision: self.parts.config.precision.as_str(),
         }
@@ -207,6 +220,7 @@ impl<'a> FitLoop<'a> {
             last_checkpoint: self.last,
             best_checkpoint: self.best,
             failed_saves: self.failed_saves,
+            last_epoch: self.counters.last_epoch(),
         };
         Ok((self.module, report))
     }

@@ -22,6 +22,8 @@ pub struct FitReport {
     pub best_checkpoint: Option<PathBuf>,
     /// The number of checkpoints that could not be written.
     pub failed_saves: u64,
+    /// The epoch of the last batch.
+    pub(crate) last_epoch: u64,
 }
 
 /// A module that was fitted, and what the fit came to. It can be used as the module.

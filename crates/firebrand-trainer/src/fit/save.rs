@@ -27,6 +27,8 @@ struct SavedState {
     /// Data-parallel ranks and pipeline stages.
     mesh: [usize; 2],
     accumulate_grad_batches: u64,
+    /// Whether it was taken only to go on from, so that it can go when the run does.
+    on_exit: bool,
     engine: Value,
     epoch_values: SavedAccumulators,
     metrics: BTreeMap<String, Value>,
@@ -43,6 +45,8 @@ pub(super) struct Saved<'a> {
     pub metrics: &'a mut BTreeMap<String, f64>,
     pub accumulate: &'a mut u64,
     pub events: &'a mut Events,
+    pub leaving: bool,
+    pub exit_checkpoint: &'a mut Option<String>,
     pub seed: u64,
     pub precision: &'a str,
 }
@@ -68,6 +72,7 @@ impl Saved<'_> {
             precision: self.precision.to_owned(),
             mesh: [1, 1],
             accumulate_grad_batches: *self.accumulate,
+            on_exit: self.leaving,
             engine: scalars,
             epoch_values: self.epoch_values.save(),
             metrics: self
@@ -132,6 +137,8 @@ impl Saved<'_> {
                 .on_load_checkpoint(saved)
                 .map_err(|error| foreign(path, format!("on_load_checkpoint refused it: {error}")))?;
         }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        *self.exit_checkpoint = name.filter(|_| state.on_exit);
         *self.counters = state.counters;
         *self.epoch_values = Accumulators::restore(state.epoch_values);
         *self.metrics = metrics;

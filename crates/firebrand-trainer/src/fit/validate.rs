@@ -1,6 +1,7 @@
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use firebrand_core::Stage;
+use firebrand_core::{AnyTensor, Stage};
 
 use crate::Error;
 use crate::callbacks::Commands;
@@ -11,10 +12,6 @@ use super::events::callbacks;
 use super::fit_loop::FitLoop;
 use super::report::Evaluated;
 use super::restore::assign_weights;
-
-use std::collections::BTreeMap;
-
-use firebrand_core::AnyTensor;
 
 impl FitLoop<'_> {
     /// Tries a few validation batches before the first epoch; it leaves no trace in metrics, counters or random numbers.
@@ -43,6 +40,7 @@ impl FitLoop<'_> {
         };
         let evaluated = self.evaluate(limit, "validate", weights)?;
         self.last_validation = Instant::now();
+        self.tick();
         self.log_values(evaluated.metrics);
         callbacks!(self, on_evaluation_end, Stage::Validate, None);
         Ok(())

@@ -1,0 +1,119 @@
+use std::error::Error as StdError;
+use std::io::Write;
+use std::process::ExitCode;
+
+use firebrand_core::{BoxError, ErrorChain};
+
+use crate::Error;
+
+/// Runs a program: what `main` returns.
+///
+/// An error is shown once, on standard error, with its causes. The exit code is 0, 130 after Ctrl+C and 143 after SIGTERM (with
+/// the checkpoint written), 2 for a usage error, and 1 for every other error.
+///
+/// ```
+/// fn main() -> std::process::ExitCode {
+///     firebrand_trainer::run(|| {
+///         // Build a trainer, fit, test.
+///         Ok(())
+///     })
+/// }
+/// ```
+pub fn run(program: impl FnOnce() -> Result<(), BoxError>) -> ExitCode {
+    match program() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(error.as_ref());
+            ExitCode::from(exit_code(error.as_ref()))
+        }
+    }
+}
+
+fn report(error: &(dyn StdError + Send + Sync + 'static)) {
+    #[cfg(feature = "cli")]
+    if let Some(usage) = error.downcast_ref::<clap::Error>() {
+        // It has a layout and colours of its own.
+        let _ = usage.print();
+        return;
+    }
+    // A standard error that is closed is no reason to panic.
+    crate::progress::suspend(|| {
+        let _ = writeln!(std::io::stderr(), "error: {}", ErrorChain(error));
+    });
+}
+
+/// The code of the first error in the chain that has one.
+fn exit_code(error: &(dyn StdError + Send + Sync + 'static)) -> u8 {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<Error>() {
+            return error.exit_code();
+        }
+        #[cfg(feature = "cli")]
+        if let Some(usage) = error.downcast_ref::<clap::Error>() {
+            return u8::try_from(usage.exit_code()).unwrap_or(1);
+        }
+        next = error.source();
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("training the model")]
+    struct Wrapped(#[source] Error);
+
+    fn interrupted(exit_code: u8) -> Error {
+        Error::Interrupted {
+            signal: "SIGTERM",
+            exit_code,
+            global_step: 3,
+            saved: "resume from x".to_owned(),
+        }
+    }
+
+    fn code(error: impl Into<BoxError>) -> u8 {
+        exit_code(error.into().as_ref())
+    }
+
+    #[test]
+    fn every_kind_of_error_has_its_code() {
+        assert_eq!(code(interrupted(143)), 143);
+        assert_eq!(code(interrupted(130)), 130);
+        assert_eq!(code(Error::Contradiction("this and that".to_owned())), 2);
+        assert_eq!(code("the user's own"), 1);
+        assert_eq!(code(Wrapped(interrupted(143))), 143);
+        let missing = Error::NothingToResume {
+            from: "last".to_owned(),
+            searched: "runs".into(),
+        };
+        assert_eq!(code(missing), 1);
+    }
+
+    #[cfg(feature = "cli")]
+    #[test]
+    fn usage_errors_of_clap_are_usage_errors() {
+        let command = clap::Command::new("program");
+        assert_eq!(
+            code(
+                command
+                    .try_get_matches_from(["program", "--unknown"])
+                    .unwrap_err()
+            ),
+            2
+        );
+    }
+
+    #[test]
+    fn success_and_failure_become_exit_codes() {
+        assert_eq!(
+            format!("{:?}", run(|| Ok(()))),
+            format!("{:?}", ExitCode::SUCCESS)
+        );
+        let failed = run(|| Err(interrupted(143).into()));
+        assert_eq!(format!("{failed:?}"), format!("{:?}", ExitCode::from(143)));
+    }
+}
