@@ -32,7 +32,9 @@ fn message(error: &Error) -> String {
 /// Fits the classifier and returns why that failed.
 fn refused(builder: TrainerBuilder) -> String {
     let mut trainer = builder.build().unwrap();
-    let error = trainer.fit(Classifier::new(&Device::flex()), data(0)).unwrap_err();
+    let error = trainer
+        .fit(Classifier::new(&Device::flex()), data(0))
+        .unwrap_err();
     assert_ne!(error.exit_code(), 0);
     message(&error)
 }
@@ -40,12 +42,20 @@ fn refused(builder: TrainerBuilder) -> String {
 /// A run whose last checkpoint is there to be damaged.
 fn trained(root: &Path) -> PathBuf {
     let mut trainer = builder(root).build().unwrap();
-    trainer.fit(Classifier::new(&Device::flex()), data(0)).unwrap().report.last_checkpoint.unwrap()
+    trainer
+        .fit(Classifier::new(&Device::flex()), data(0))
+        .unwrap()
+        .report
+        .last_checkpoint
+        .unwrap()
 }
 
 /// The checkpoint that `last` points to, verified.
 fn last(root: &Path) -> Checkpoint {
-    CheckpointDir::new(root.join("bad/version_0/checkpoints")).resolve(&Resume::Last).unwrap().unwrap()
+    CheckpointDir::new(root.join("bad/version_0/checkpoints"))
+        .resolve(&Resume::Last)
+        .unwrap()
+        .unwrap()
 }
 
 fn assert_says(text: &str, words: &[&str]) {
@@ -61,7 +71,7 @@ enum Fault {
     NoGraph,
     NotANumber,
     Fails,
-    NoFault,
+    Harmless,
 }
 
 #[derive(Module, Debug)]
@@ -98,7 +108,10 @@ fn numbers(count: usize) -> DataLoader<Tensor<2>> {
 }
 
 fn faulty(root: &Path, fault: Fault, loader: DataLoader<Tensor<2>>) -> String {
-    let module = Faulty { layer: LinearConfig::new(1, 2).init(&Device::flex()), fault };
+    let module = Faulty {
+        layer: LinearConfig::new(1, 2).init(&Device::flex()),
+        fault,
+    };
     let every_step = ModelCheckpoint::new().every_n_train_steps(1);
     let mut trainer = builder(root).callback(every_step).build().unwrap();
     message(&trainer.fit(module, Data::new().train(loader)).unwrap_err())
@@ -106,7 +119,12 @@ fn faulty(root: &Path, fault: Fault, loader: DataLoader<Tensor<2>>) -> String {
 
 #[test]
 fn a_damaged_checkpoint_is_named_with_its_file() {
-    for file in ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"] {
+    for file in [
+        "model.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+        "manifest.json",
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let checkpoint = trained(folder.path());
         let path = checkpoint.join(file);
@@ -125,8 +143,14 @@ fn a_damaged_checkpoint_is_named_with_its_file() {
 fn another_models_checkpoint_is_refused_by_its_first_difference() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoint = trained(folder.path());
-    let module = Faulty { layer: LinearConfig::new(1, 2).init(&Device::flex()), fault: Fault::NoFault };
-    let mut trainer = builder(folder.path()).resume(checkpoint.as_path()).build().unwrap();
+    let module = Faulty {
+        layer: LinearConfig::new(1, 2).init(&Device::flex()),
+        fault: Fault::Harmless,
+    };
+    let mut trainer = builder(folder.path())
+        .resume(checkpoint.as_path())
+        .build()
+        .unwrap();
     let text = message(&trainer.fit(module, Data::new().train(numbers(8))).unwrap_err());
     assert_says(&text, &["does not fit the module", "layer.weight"]);
 }
@@ -148,23 +172,44 @@ fn a_metric_that_nobody_logs_is_named_beside_those_that_are() {
 #[test]
 fn options_that_cannot_be_are_named_with_their_values() {
     let fail = |builder: TrainerBuilder| message(&builder.build().err().unwrap());
-    assert_says(&fail(Trainer::builder().accumulate_grad_batches(0)), &["accumulate_grad_batches", "0"]);
-    assert_says(&fail(Trainer::builder().limit_train_batches(1.5)), &["limit_train_batches", "1.5"]);
-    assert_says(&fail(Trainer::builder().gradient_clip(GradientClip::Norm(-1.0))), &["gradient_clip", "-1"]);
+    assert_says(
+        &fail(Trainer::builder().accumulate_grad_batches(0)),
+        &["accumulate_grad_batches", "0"],
+    );
+    assert_says(
+        &fail(Trainer::builder().limit_train_batches(1.5)),
+        &["limit_train_batches", "1.5"],
+    );
+    assert_says(
+        &fail(Trainer::builder().gradient_clip(GradientClip::Norm(-1.0))),
+        &["gradient_clip", "-1"],
+    );
 }
 
 #[test]
 fn empty_data_and_batches_of_none_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    assert_says(&faulty(folder.path(), Fault::NoFault, numbers(0)), &["train", "empty"]);
-    assert_says(&faulty(folder.path(), Fault::NoFault, numbers(8).batch_size(0)), &["batch_size", "0"]);
+    assert_says(
+        &faulty(folder.path(), Fault::Harmless, numbers(0)),
+        &["train", "empty"],
+    );
+    assert_says(
+        &faulty(folder.path(), Fault::Harmless, numbers(8).batch_size(0)),
+        &["batch_size", "0"],
+    );
 }
 
 #[test]
 fn a_loss_that_is_none_says_what_a_loss_is() {
     let folder = tempfile::tempdir().unwrap();
-    assert_says(&faulty(folder.path(), Fault::TwoLosses, numbers(8)), &["one element", "2", "mean"]);
-    assert_says(&faulty(folder.path(), Fault::NoGraph, numbers(8)), &["does not depend", "parameter"]);
+    assert_says(
+        &faulty(folder.path(), Fault::TwoLosses, numbers(8)),
+        &["one element", "2", "mean"],
+    );
+    assert_says(
+        &faulty(folder.path(), Fault::NoGraph, numbers(8)),
+        &["does not depend", "parameter"],
+    );
 }
 
 #[test]
@@ -191,7 +236,10 @@ fn a_directory_that_is_a_file_is_named() {
 #[test]
 fn nothing_to_resume_says_where_it_looked() {
     let folder = tempfile::tempdir().unwrap();
-    assert_says(&refused(builder(folder.path()).resume("last")), &["last", "bad", "auto"]);
+    assert_says(
+        &refused(builder(folder.path()).resume("last")),
+        &["last", "bad", "auto"],
+    );
     // And `auto` starts afresh.
     let mut trainer = builder(folder.path()).resume("auto").build().unwrap();
     trainer.fit(Classifier::new(&Device::flex()), data(0)).unwrap();
@@ -209,7 +257,9 @@ fn a_full_disk_keeps_the_run_alive_and_the_previous_checkpoint_whole() {
         return;
     }
     let outcome = std::panic::catch_unwind(|| {
-        let every = ModelCheckpoint::new().every_n_train_steps(5).save_top_k(firebrand::callbacks::TopK::All);
+        let every = ModelCheckpoint::new()
+            .every_n_train_steps(5)
+            .save_top_k(firebrand::callbacks::TopK::All);
         let fill = folder.path().join("fill");
         let pointer = folder.path().join("bad/version_0/checkpoints/last");
         let lambda = Lambda::new("fill").on_train_batch_end(move |view, _| {
@@ -223,15 +273,25 @@ fn a_full_disk_keeps_the_run_alive_and_the_previous_checkpoint_whole() {
             }
             Ok(())
         });
-        let mut trainer = builder(folder.path()).callback(every).callback(lambda).build().unwrap();
-        let report = trainer.fit(Classifier::new(&Device::flex()), data(0)).unwrap().report;
+        let mut trainer = builder(folder.path())
+            .callback(every)
+            .callback(lambda)
+            .build()
+            .unwrap();
+        let report = trainer
+            .fit(Classifier::new(&Device::flex()), data(0))
+            .unwrap()
+            .report;
         assert_eq!(report.global_step, 13, "the run went on to its end");
         assert!(report.failed_saves > 0);
         let checkpoint = last(folder.path());
         assert_eq!(checkpoint.manifest().global_step, Some(5));
         checkpoint.snapshot().unwrap();
     });
-    std::process::Command::new("umount").arg(folder.path()).status().unwrap();
+    std::process::Command::new("umount")
+        .arg(folder.path())
+        .status()
+        .unwrap();
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);
     }
@@ -240,12 +300,16 @@ fn a_full_disk_keeps_the_run_alive_and_the_previous_checkpoint_whole() {
 #[test]
 fn samples_that_fail_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let samples = firebrand::data::Samples::new(InMemDataset::new(points(20, 1))).map(|point, rng| match rng.sample() {
+    let samples = firebrand::data::Samples::new(InMemDataset::new(points(20, 1))).map(|point, rng| match rng
+        .sample()
+    {
         13 => Err("the file is gone".into()),
         _ => Ok(point),
     });
     let loader = DataLoader::from_fn(samples, firebrand_tests::collate).batch_size(4);
     let mut trainer = builder(folder.path()).build().unwrap();
-    let error = trainer.fit(Classifier::new(&Device::flex()), Data::new().train(loader)).unwrap_err();
+    let error = trainer
+        .fit(Classifier::new(&Device::flex()), Data::new().train(loader))
+        .unwrap_err();
     assert_says(&message(&error), &["13", "the file is gone"]);
 }

@@ -9,7 +9,11 @@ use rand::RngExt;
 
 fn start(root: &Path, resume: Option<&str>) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_train_classifier"));
-    command.arg(root).args(resume).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .arg(root)
+        .args(resume)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     // A fixed number of threads is part of the promise.
     command.env("RAYON_NUM_THREADS", "1").env_remove("FIREBRAND_LOG");
     command.spawn().unwrap()
@@ -17,7 +21,10 @@ fn start(root: &Path, resume: Option<&str>) -> Child {
 
 fn finish(child: Child) -> (ExitStatus, String) {
     let output = child.wait_with_output().unwrap();
-    (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+    (
+        output.status,
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 fn run(root: &Path) -> PathBuf {
@@ -40,9 +47,19 @@ fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
         }
     }
     files.sort();
-    assert!(files.iter().any(|(name, _)| name == "model.safetensors"), "{files:?}");
-    assert!(files.len() >= 3, "weights, optimizer and averages, and not only {}", files.len());
-    files.push(("metrics.csv".into(), std::fs::read(run(root).join("metrics.csv")).unwrap()));
+    assert!(
+        files.iter().any(|(name, _)| name == "model.safetensors"),
+        "{files:?}"
+    );
+    assert!(
+        files.len() >= 3,
+        "weights, optimizer and averages, and not only {}",
+        files.len()
+    );
+    files.push((
+        "metrics.csv".into(),
+        std::fs::read(run(root).join("metrics.csv")).unwrap(),
+    ));
     files
 }
 
@@ -119,7 +136,10 @@ fn signals_save_and_leave_with_their_code() {
         while last(&root).is_none() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
         let (status, stderr) = finish(child);
         assert_eq!(status.code(), Some(code), "{stderr}");

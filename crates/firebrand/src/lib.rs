@@ -31,3 +31,20 @@ pub mod prelude {
         Precision, Prediction, Result, Schedule, Stage, StepContext, Trainer, ValCheckInterval,
     };
 }
+
+/// The code of the README and of `docs/` compiles and runs.
+#[cfg(doctest)]
+mod documentation {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../../docs/lightning-to-firebrand.md")]
+    struct LightningToFirebrand;
+    #[doc = include_str!("../../../docs/architecture.md")]
+    struct Architecture;
+    #[doc = include_str!("../../../docs/training-semantics.md")]
+    struct TrainingSemantics;
+    #[doc = include_str!("../../../docs/checkpoints.md")]
+    struct Checkpoints;
+}

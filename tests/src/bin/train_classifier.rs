@@ -29,7 +29,12 @@ fn main() -> std::process::ExitCode {
             .callback(slow)
             .callback(EmaWeights::new(0.9))
             .callback(LearningRateMonitor::new())
-            .callback(ModelCheckpoint::monitor("val_loss").save_top_k(2).every_n_train_steps(3).save_last(true))
+            .callback(
+                ModelCheckpoint::monitor("val_loss")
+                    .save_top_k(2)
+                    .every_n_train_steps(3)
+                    .save_last(true),
+            )
             .logger(CsvLogger::new())
             .progress(ProgressMode::Off)
             .enable_model_summary(false);
