@@ -1,5 +1,7 @@
 //! A plain Burn loop, written out, and the trainer give the same weights, bit for bit.
 
+#![allow(clippy::unwrap_used)]
+
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::momentum::MomentumConfig;
