@@ -4,12 +4,13 @@ mod anomaly;
 mod manual;
 mod state;
 mod twin;
+mod update;
 
 use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use firebrand_core::{
-    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, Stage, StepContext, StepInfo,
+    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, StepContext, StepInfo,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +18,11 @@ use anomaly::Watch;
 pub use manual::Manual;
 pub use state::EngineState;
 use twin::used;
+pub use update::Update;
 
-use crate::clip::{scale_and_clip, survey};
 use crate::{
-    Error, Gradient, GradientClip, GradientExchange, LearningRate, Optimizers, Precision, PrepareOptions,
-    Turns, prepare_parameters,
+    Error, GradientClip, GradientExchange, LearningRate, Optimizers, Precision, PrepareOptions, Turns,
+    prepare_parameters,
 };
 
 /// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
@@ -56,19 +57,6 @@ pub struct MicroBatch {
     pub loss: Tensor<1>,
     /// Its weight among the micro-batches of the update.
     pub weight: f64,
-}
-
-/// What became of an update.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Update {
-    /// The parameters were updated.
-    Stepped {
-        /// The norm over all gradients before clipping.
-        gradient_norm: f64,
-    },
-    /// Nothing was updated, because a value was not finite or every weight was zero.
-    Skipped,
 }
 
 /// The losses and weights of the micro-batches since the last update of one optimizer.
@@ -251,22 +239,6 @@ impl Engine {
         })
     }
 
-    /// Looks at what one micro-batch gave, unless such values are to be skipped anyway.
-    fn check_anomaly(&mut self, loss: &Tensor<1>, watch: &Watch, info: &StepInfo) -> Result<(), Error> {
-        let (value, parameter) = (read(loss), watch.first_not_finite());
-        let error = match parameter.and_then(|parameter| self.table.get(parameter)) {
-            _ if !value.is_finite() => non_finite_loss(value, info),
-            Some(entry) => non_finite_gradient(entry.path.clone(), info),
-            None => return Ok(()),
-        };
-        if self.options.non_finite == NonFinite::Skip {
-            tracing::warn!("{error}");
-            return Ok(());
-        }
-        self.discard()?;
-        Err(error)
-    }
-
     /// What the loss of a micro-batch is multiplied by before its backward pass.
     fn loss_scale(&mut self, step: &StepContext) -> Result<f64, Error> {
         let count = step.given_loss_weight();
@@ -300,84 +272,6 @@ impl Engine {
         })
     }
 
-    /// Completes the update of one optimizer with the micro-batches since its last one.
-    ///
-    /// `before` is called when the gradients are complete and clipped, before any parameter changes.
-    ///
-    /// # Errors
-    ///
-    /// A value that is not finite, unless such updates are to be skipped; a loss that reached no parameter; what the exchange or
-    /// `before` returned. The gradients are gone then, and nothing has been updated.
-    pub fn update(
-        &mut self,
-        module: &mut dyn ErasedModule,
-        optimizer: usize,
-        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
-    ) -> Result<Update, Error> {
-        let group = self
-            .groups
-            .get_mut(optimizer)
-            .map(std::mem::take)
-            .unwrap_or_default();
-        let (gradients, weight) = self.exchange.finish(optimizer, group.weight)?;
-        if gradients.is_empty() && weight > 0.0 {
-            return Err(Error::NoGradient);
-        }
-        let outcome = self.apply(module, group, gradients, weight, before)?;
-        if matches!(outcome, Update::Stepped { .. }) {
-            self.optimizers.advance_step(|number| number == optimizer);
-        }
-        Ok(outcome)
-    }
-
-    fn apply(
-        &mut self,
-        module: &mut dyn ErasedModule,
-        group: Group,
-        mut gradients: Vec<Gradient>,
-        weight: f64,
-        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
-    ) -> Result<Update, Error> {
-        for (loss, info) in &group.losses {
-            let value = read(loss);
-            if !value.is_finite() {
-                return self.refuse(non_finite_loss(value, info));
-            }
-        }
-        if weight <= 0.0 {
-            return Ok(Update::Skipped);
-        }
-        let survey = survey(&mut gradients);
-        if let Some(position) = survey.non_finite {
-            let entry = gradients
-                .get(position)
-                .and_then(|gradient| self.table.get(gradient.parameter));
-            let path = entry.map_or_else(String::new, |entry| entry.path.clone());
-            let info = group
-                .info
-                .unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
-            return self.refuse(non_finite_gradient(path, &info));
-        }
-        let scale = 1.0 / weight;
-        scale_and_clip(&mut gradients, scale, survey.norm, self.options.clip);
-        before(module)?;
-        self.optimizers.step(module, &self.table, gradients);
-        Ok(Update::Stepped {
-            gradient_norm: survey.norm * scale,
-        })
-    }
-
-    /// Skips an update because of a value that is not finite, or fails.
-    fn refuse(&self, error: Error) -> Result<Update, Error> {
-        match self.options.non_finite {
-            NonFinite::Skip => {
-                tracing::warn!("update skipped: {error}");
-                Ok(Update::Skipped)
-            }
-            NonFinite::Stop => Err(error),
-        }
-    }
-
     /// Forgets the gradients of unfinished groups, such as those of an epoch that was cut short.
     ///
     /// # Errors
@@ -402,29 +296,6 @@ impl Engine {
         logged: &[String],
     ) -> Result<(), Error> {
         self.optimizers.advance_epoch(metrics, logged)
-    }
-}
-
-/// The value of a loss. This waits for the device.
-fn read(loss: &Tensor<1>) -> f64 {
-    loss.clone().into_data().iter::<f64>().next().unwrap_or(f64::NAN)
-}
-
-fn non_finite_loss(value: f64, info: &StepInfo) -> Error {
-    Error::NonFiniteLoss {
-        value,
-        global_step: info.global_step,
-        epoch: info.epoch,
-        batch_index: info.batch_index,
-    }
-}
-
-fn non_finite_gradient(path: String, info: &StepInfo) -> Error {
-    Error::NonFiniteGradient {
-        path,
-        global_step: info.global_step,
-        epoch: info.epoch,
-        batch_index: info.batch_index,
     }
 }
 

@@ -1,0 +1,144 @@
+use burn::tensor::Tensor;
+use firebrand_core::{ErasedModule, Stage, StepInfo};
+
+use super::anomaly::Watch;
+use super::{Group, NonFinite};
+use crate::clip::{scale_and_clip, survey};
+use crate::{Engine, Error, Gradient};
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Update {
+    /// The parameters were updated.
+    Stepped {
+        /// The norm over all gradients before clipping.
+        gradient_norm: f64,
+    },
+    /// Nothing was updated, because a value was not finite or every weight was zero.
+    Skipped,
+}
+
+impl Engine {
+    /// Completes the update of one optimizer with the micro-batches since its last one.
+    ///
+    /// `before` is called when the gradients are complete and clipped, before any parameter changes.
+    ///
+    /// # Errors
+    ///
+    /// A value that is not finite, unless such updates are to be skipped; a loss that reached no parameter; what the exchange or
+    /// `before` returned. The gradients are gone then, and nothing has been updated.
+    pub fn update(
+        &mut self,
+        module: &mut dyn ErasedModule,
+        optimizer: usize,
+        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
+    ) -> Result<Update, Error> {
+        let group = self
+            .groups
+            .get_mut(optimizer)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        let (gradients, weight) = self.exchange.finish(optimizer, group.weight)?;
+        if gradients.is_empty() && weight > 0.0 {
+            return Err(Error::NoGradient);
+        }
+        let outcome = self.apply(module, group, gradients, weight, before)?;
+        if matches!(outcome, Update::Stepped { .. }) {
+            self.optimizers.advance_step(|number| number == optimizer);
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        module: &mut dyn ErasedModule,
+        group: Group,
+        mut gradients: Vec<Gradient>,
+        weight: f64,
+        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
+    ) -> Result<Update, Error> {
+        for (loss, info) in &group.losses {
+            let value = read(loss);
+            if !value.is_finite() {
+                return self.refuse(non_finite_loss(value, info));
+            }
+        }
+        if weight <= 0.0 {
+            return Ok(Update::Skipped);
+        }
+        let survey = survey(&mut gradients);
+        if let Some(position) = survey.non_finite {
+            let entry = gradients
+                .get(position)
+                .and_then(|gradient| self.table.get(gradient.parameter));
+            let path = entry.map_or_else(String::new, |entry| entry.path.clone());
+            let info = group
+                .info
+                .unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
+            return self.refuse(non_finite_gradient(path, &info));
+        }
+        let scale = 1.0 / weight;
+        scale_and_clip(&mut gradients, scale, survey.norm, self.options.clip);
+        before(module)?;
+        self.optimizers.step(module, &self.table, gradients);
+        Ok(Update::Stepped {
+            gradient_norm: survey.norm * scale,
+        })
+    }
+
+    /// Skips an update because of a value that is not finite, or fails.
+    fn refuse(&self, error: Error) -> Result<Update, Error> {
+        match self.options.non_finite {
+            NonFinite::Skip => {
+                tracing::warn!("update skipped: {error}");
+                Ok(Update::Skipped)
+            }
+            NonFinite::Stop => Err(error),
+        }
+    }
+
+    /// Looks at what one micro-batch gave, unless such values are to be skipped anyway.
+    pub(super) fn check_anomaly(
+        &mut self,
+        loss: &Tensor<1>,
+        watch: &Watch,
+        info: &StepInfo,
+    ) -> Result<(), Error> {
+        let (value, parameter) = (read(loss), watch.first_not_finite());
+        let error = match parameter.and_then(|parameter| self.table.get(parameter)) {
+            _ if !value.is_finite() => non_finite_loss(value, info),
+            Some(entry) => non_finite_gradient(entry.path.clone(), info),
+            None => return Ok(()),
+        };
+        if self.options.non_finite == NonFinite::Skip {
+            tracing::warn!("{error}");
+            return Ok(());
+        }
+        self.discard()?;
+        Err(error)
+    }
+}
+
+/// The value of a loss. This waits for the device.
+fn read(loss: &Tensor<1>) -> f64 {
+    loss.clone().into_data().iter::<f64>().next().unwrap_or(f64::NAN)
+}
+
+fn non_finite_loss(value: f64, info: &StepInfo) -> Error {
+    Error::NonFiniteLoss {
+        value,
+        global_step: info.global_step,
+        epoch: info.epoch,
+        batch_index: info.batch_index,
+    }
+}
+
+fn non_finite_gradient(path: String, info: &StepInfo) -> Error {
+    Error::NonFiniteGradient {
+        path,
+        global_step: info.global_step,
+        epoch: info.epoch,
+        batch_index: info.batch_index,
+    }
+}
