@@ -26,4 +26,4 @@ pub use config::{Accelerator, Limit, TrainerConfig, ValCheckInterval, format_dur
 pub use error::Error;
 pub use exit::run;
 pub use fit::{Evaluated, FitReport, Fitted, Predictions};
-pub use trainer::{Trainer, load_from_checkpoint};
+pub use trainer::{Trainer, load_from_checkpoint, weights_of, with_weights};

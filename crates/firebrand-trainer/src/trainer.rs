@@ -1,6 +1,7 @@
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, TensorData};
 use firebrand_core::{ErasedModule, LightningModule, Stage, erase, restore_type};
 use firebrand_strategy::PrepareOptions;
 
@@ -480,6 +481,26 @@ fn with_data<T>(
     Ok(value)
 }
 
+/// Every parameter and buffer of a module by path, on the host: what a checkpoint holds, and what
+/// [`checkpoint::pytorch`](crate::checkpoint::pytorch) exports. It draws parameters that are still lazy.
+pub fn weights_of<M: LightningModule>(module: &M) -> BTreeMap<String, TensorData> {
+    crate::fit::weights_of(erase(module.clone()).as_ref())
+}
+
+/// A module with weights by path, such as [`checkpoint::pytorch::import_file`](crate::checkpoint::pytorch::import_file) gives,
+/// ready for inference on `device` or for a fit.
+///
+/// # Errors
+///
+/// If a path is missing, unknown or of another shape; it is named.
+pub fn with_weights<M: LightningModule>(
+    module: M,
+    weights: BTreeMap<String, TensorData>,
+    device: &Device,
+) -> Result<M, Error> {
+    loaded(module, weights, device, Path::new("weights"))
+}
+
 /// A module with the weights of a checkpoint, or of a `.safetensors` file with the module's own paths, ready for inference on
 /// `device`: in validation mode, in the dtype of the checkpoint, and without a trainer. Nothing of the optimizer is read.
 ///
@@ -492,7 +513,15 @@ pub fn load_from_checkpoint<M: LightningModule>(
     device: &Device,
 ) -> Result<M, Error> {
     let path = path.as_ref();
-    let weights = open_weights(path)?;
+    loaded(module, open_weights(path)?, device, path)
+}
+
+fn loaded<M: LightningModule>(
+    module: M,
+    weights: BTreeMap<String, TensorData>,
+    device: &Device,
+    path: &Path,
+) -> Result<M, Error> {
     let prepare = PrepareOptions {
         device: device.clone().autodiff(),
         precision: Default::default(),

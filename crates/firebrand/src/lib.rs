@@ -15,7 +15,7 @@ pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{
     Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder,
     TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint,
-    loggers, metrics, parse_duration, profiler, progress, run,
+    loggers, metrics, parse_duration, profiler, progress, run, weights_of, with_weights,
 };
 
 /// What most programs use: `use firebrand::prelude::*;`.

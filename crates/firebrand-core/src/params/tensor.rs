@@ -217,6 +217,16 @@ impl AnyTensor {
         )
     }
 
+    /// The rows, along the first axis, with these indices and in their order.
+    #[must_use]
+    pub fn select_rows(self, rows: &[usize]) -> Self {
+        let indices: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
+        with_kind!(self.0, tensor => {
+            let indices = Tensor::<1, Int>::from_data(indices.as_slice(), &tensor.device());
+            Self::from(tensor.select(0, indices))
+        })
+    }
+
     /// The tensor multiplied by a number; tensors that hold no floats are returned unchanged.
     pub fn mul_scalar(self, factor: f64) -> Self {
         if !self.is_float() {

@@ -48,6 +48,7 @@ pub struct View<'a> {
 #[derive(Debug, Default)]
 pub struct Commands {
     pub(crate) log: Vec<(String, f64)>,
+    pub(crate) histograms: Vec<(String, Vec<f64>)>,
     pub(crate) freeze: Vec<(PathPattern, bool)>,
     pub(crate) accumulate: Option<u64>,
     pub(crate) weights: Option<BTreeMap<String, AnyTensor>>,
@@ -59,6 +60,11 @@ impl Commands {
     /// Logs a value at the current step.
     pub fn log(&mut self, name: impl Into<String>, value: f64) {
         self.log.push((name.into(), value));
+    }
+
+    /// Logs a distribution at the current step; loggers that know none ignore it.
+    pub fn log_histogram(&mut self, name: impl Into<String>, values: Vec<f64>) {
+        self.histograms.push((name.into(), values));
     }
 
     /// Stops training the parameters that match.

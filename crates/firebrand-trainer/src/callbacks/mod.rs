@@ -19,6 +19,7 @@ mod summary_table;
 mod test_fixture;
 mod timer;
 mod unfreeze;
+mod weight_histograms;
 
 pub use callback::{Callback, CheckpointRequest, Commands, View};
 pub use early_stopping::EarlyStopping;
@@ -34,3 +35,4 @@ pub use monitor::Mode;
 pub use summary_table::{SummaryDepth, summary_table};
 pub use timer::Timer;
 pub use unfreeze::Unfreeze;
+pub use weight_histograms::WeightHistograms;

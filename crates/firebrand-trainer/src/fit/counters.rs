@@ -9,6 +9,8 @@ pub(crate) struct Counters {
     pub global_step: u64,
     /// Updates that were tried: what random numbers inside a step are a function of.
     pub attempts: u64,
+    /// Micro-batches since the last update that was tried; between updates only where a module steps its optimizers itself.
+    pub micro_batches: u64,
     /// Micro-batches of this epoch.
     pub batches_in_epoch: u64,
     /// Samples of this epoch that all ranks together have consumed.

@@ -63,7 +63,6 @@ pub(crate) struct FitLoop<'a> {
     pub(super) epoch_values: Accumulators,
     pub(super) accumulate: u64,
     pub(super) next_accumulate: Option<u64>,
-    pub(super) micro_batches: u64,
 
     pub(super) started: Instant,
     pub(super) elapsed_before: u64,
@@ -147,7 +146,6 @@ impl<'a> FitLoop<'a> {
             epoch_values: Accumulators::default(),
             accumulate,
             next_accumulate: None,
-            micro_batches: 0,
             started: now,
             elapsed_before: 0,
             last_validation: now,

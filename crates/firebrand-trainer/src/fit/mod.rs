@@ -21,3 +21,4 @@ pub use predict::Predictions;
 pub(crate) use predict::predict;
 pub use report::{Evaluated, FitReport, Fitted};
 pub(crate) use restore::{assign_weights, check_weights, tensors_of};
+pub(crate) use save::weights_of;

@@ -59,6 +59,7 @@ pub(crate) fn predict(
         let request = EpochRequest::evaluate(seed, 0);
         let limit = limit.of(loader.num_batches(&request)?);
         let mut parts: BTreeMap<String, Vec<AnyTensor>> = BTreeMap::new();
+        let mut order = Vec::new();
         progress.begin_stage("predict", limit, 0);
         for (batch_index, loaded) in loader.epoch(&request.limit_batches(limit), device)?.enumerate() {
             let loaded = loaded?;
@@ -92,6 +93,9 @@ pub(crate) fn predict(
                     batch_index,
                 });
             }
+            if loaded.samples.len() == loaded.num_samples {
+                order.extend(loaded.samples);
+            }
             let host = Device::flex();
             for (name, data) in prediction.into_data() {
                 if let Some(tensor) = AnyTensor::from_data(data, &host) {
@@ -101,12 +105,30 @@ pub(crate) fn predict(
             progress.advance(1);
         }
         progress.end_stage();
-        let tensors = parts
-            .into_iter()
-            .filter_map(|(name, parts)| AnyTensor::concat(parts).map(|tensor| (name, tensor)));
+        let rows = rows_in_order(&order);
+        let tensors = parts.into_iter().filter_map(|(name, parts)| {
+            let tensor = AnyTensor::concat(parts)?;
+            let sorted = match &rows {
+                Some(rows) if rows.len() == tensor.shape().to_vec().first().copied()? => {
+                    tensor.select_rows(rows)
+                }
+                _ => tensor,
+            };
+            Some((name, sorted))
+        });
         all.push(Predictions {
             tensors: tensors.collect(),
         });
     }
     Ok(all)
+}
+
+/// Which row comes first, second, … in the order of the data; `None` if they are in it already, as without shuffling.
+fn rows_in_order(samples: &[usize]) -> Option<Vec<usize>> {
+    if samples.is_sorted() {
+        return None;
+    }
+    let mut rows: Vec<usize> = (0..samples.len()).collect();
+    rows.sort_by_key(|row| samples.get(*row));
+    Some(rows)
 }

@@ -11,7 +11,7 @@ use super::fit_loop::FitLoop;
 impl FitLoop<'_> {
     /// One micro-batch, and its update if it completes one. Returns whether the run ends here.
     pub(super) fn train_batch(&mut self, loaded: LoadedBatch, epoch_over: bool) -> Result<bool, Error> {
-        let completes = epoch_over || self.micro_batches + 1 >= self.accumulate;
+        let completes = epoch_over || self.counters.micro_batches + 1 >= self.accumulate;
         module_hook!(self, on_train_batch_start);
         let consumed = loaded.consumed;
         let update = if self.module.automatic_optimization() {
@@ -19,7 +19,11 @@ impl FitLoop<'_> {
         } else {
             self.manual_step(loaded)?
         };
-        self.micro_batches = if completes { 0 } else { self.micro_batches + 1 };
+        self.counters.micro_batches = if update.is_some() {
+            0
+        } else {
+            self.counters.micro_batches + 1
+        };
         self.counters.batches_in_epoch += 1;
         self.counters.total_batches += 1;
         self.counters.samples_in_epoch = consumed;
@@ -128,7 +132,8 @@ impl FitLoop<'_> {
         let _span = self.parts.profiler.span("training_step");
         let mut engine = self.engine.manual(&step);
         let outcome = self.module.manual_training_step(&mut engine, batch, &mut step);
-        let stepped = engine.updated().iter().any(|updated| *updated);
+        let update = engine.outcome();
+        let hook_logs = engine.take_logs();
         outcome.map_err(|source| match source.downcast::<firebrand_strategy::Error>() {
             Ok(error) => Error::Strategy(*error),
             Err(source) => Error::Strategy(firebrand_strategy::Error::Step {
@@ -140,14 +145,19 @@ impl FitLoop<'_> {
             }),
         })?;
         self.take_logs(&mut step, samples)?;
-        Ok(stepped.then_some(Update::Stepped {
-            gradient_norm: f64::NAN,
-        }))
+        self.step_values.add(&hook_logs, 1.0);
+        self.epoch_values.add(hook_logs, Stage::Train, 1.0, "")?;
+        Ok(update)
     }
 
     /// Random numbers inside a step are a function of the seed, the update, the micro-batch, the rank and the optimizer.
     fn seed_step(&self, optimizer: usize) {
-        let numbers = [self.counters.attempts, self.micro_batches, 0, optimizer as u64];
+        let numbers = [
+            self.counters.attempts,
+            self.counters.micro_batches,
+            0,
+            optimizer as u64,
+        ];
         self.parts
             .device
             .seed(seed_from(self.parts.config.seed, SeedStream::Step, "", &numbers));

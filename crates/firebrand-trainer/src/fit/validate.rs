@@ -78,6 +78,7 @@ impl FitLoop<'_> {
     pub(super) fn obey(&mut self, commands: Commands) -> Result<Option<BTreeMap<String, AnyTensor>>, Error> {
         let Commands {
             log,
+            histograms,
             freeze,
             accumulate,
             weights,
@@ -85,6 +86,11 @@ impl FitLoop<'_> {
             stop,
         } = commands;
         self.log_values(log);
+        for (name, values) in histograms {
+            self.parts
+                .loggers
+                .log_histogram(self.counters.global_step, &name, &values);
+        }
         for (paths, trained) in freeze {
             self.engine.set_trained(&paths, trained)?;
         }

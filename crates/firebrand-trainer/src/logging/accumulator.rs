@@ -73,6 +73,8 @@ impl Sums {
 
     fn add(&mut self, value: f64, weight: f64) {
         match self.reduce {
+            // A value that does not count may be anything, also not a number.
+            Reduce::Mean if weight == 0.0 => {}
             Reduce::Mean => self.value += value * weight,
             Reduce::Sum => self.value += value,
             // Not-a-number wins, so that it is seen.

@@ -85,7 +85,8 @@ fn reduce(how: Reduce, values: impl Iterator<Item = (f64, f64)>) -> f64 {
         Reduce::Min => values.map(|(value, _)| value).fold(f64::INFINITY, f64::min),
         Reduce::Max => values.map(|(value, _)| value).fold(f64::NEG_INFINITY, f64::max),
         Reduce::Mean => {
-            let values: Vec<_> = values.collect();
+            // A value that does not count may be anything, also not a number.
+            let values: Vec<_> = values.filter(|(_, weight)| *weight != 0.0).collect();
             if let [(value, _)] = values.as_slice() {
                 return *value;
             }
