@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrand_core::erase;
@@ -12,6 +13,13 @@ use crate::data::{Data, DataLoader};
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
 use crate::{Fitted, Trainer, TrainerBuilder};
+
+/// Burn's generators are one per process, so two fits at once would draw from each other's.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn loader(samples: u16) -> DataLoader<Tensor<2>> {
     let points: Vec<[f32; 2]> = (0..samples)
@@ -77,6 +85,7 @@ fn checkpoints(run: &Path) -> Vec<String> {
 
 #[test]
 fn callbacks_work_together() {
+    let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let profiler = Profiler::simple().chrome_trace(root.path().join("trace.json"));
     let mut trainer = with_callbacks(builder(root.path()))
@@ -143,6 +152,7 @@ fn callbacks_work_together() {
 
 #[test]
 fn a_resumed_fit_is_bit_equal() {
+    let _alone = alone();
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut uninterrupted = with_callbacks(builder(whole.path()))
         .max_epochs(4)
@@ -181,6 +191,7 @@ fn a_resumed_fit_is_bit_equal() {
 
 #[test]
 fn stopping_and_missing_metrics_reach_the_user() {
+    let _alone = alone();
     let root = tempfile::tempdir().unwrap();
     let stopping = EarlyStopping::monitor("val_loss").patience(1).min_delta(1e9);
     let mut trainer = builder(root.path())
