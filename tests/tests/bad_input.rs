@@ -298,6 +298,23 @@ fn a_full_disk_keeps_the_run_alive_and_the_previous_checkpoint_whole() {
 }
 
 #[test]
+fn a_run_that_another_process_writes_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    trained(folder.path());
+    let other = std::fs::File::create(folder.path().join("bad/version_0/.lock")).unwrap();
+    other.lock().unwrap();
+    let text = refused(builder(folder.path()).max_epochs(2).resume("last"));
+    assert_says(&text, &["another process", "version_0"]);
+    drop(other);
+    let mut trainer = builder(folder.path())
+        .max_epochs(2)
+        .resume("last")
+        .build()
+        .unwrap();
+    trainer.fit(Classifier::new(&Device::flex()), data(0)).unwrap();
+}
+
+#[test]
 fn samples_that_fail_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let samples = firebrand::data::Samples::new(InMemDataset::new(points(20, 1))).map(|point, rng| match rng

@@ -63,6 +63,31 @@ fn the_best_checkpoint_tests_and_loads_as_the_module_that_was_saved() {
 }
 
 #[test]
+fn a_resumed_run_still_knows_its_best_checkpoint() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let fit = |epochs| {
+        let best = ModelCheckpoint::monitor("val_loss").save_last(true);
+        let trainer = quiet(folder.path())
+            .callback(best)
+            .max_epochs(epochs)
+            .resume("auto");
+        trainer
+            .build()
+            .unwrap()
+            .fit(Classifier::new(&Device::flex()), data(0))
+            .unwrap()
+            .report
+    };
+    let first = fit(2);
+    // Nothing is left to train, so nothing new can be the best.
+    let second = fit(2);
+    assert!(first.best_checkpoint.is_some());
+    assert_eq!(second.best_checkpoint, first.best_checkpoint);
+    assert_eq!(second.global_step, first.global_step);
+}
+
+#[test]
 fn predictions_come_once_and_in_the_order_of_the_data_also_when_the_loader_shuffles() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

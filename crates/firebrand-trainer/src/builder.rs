@@ -246,6 +246,7 @@ impl TrainerBuilder {
     /// [`Error::Option`] or [`Error::Contradiction`] for the first option that cannot be.
     pub fn build(self) -> Result<Trainer, Error> {
         self.config.check()?;
+        self.config.accelerator.prefer(self.config.precision);
         let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
             Error::Contradiction(format!(
                 "hyper_parameters cannot be written down: {reason}; give a struct or a map"

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 use firebrand_strategy::{GradientClip, NonFinite, Precision};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,24 @@ impl Accelerator {
     /// The device, without autodiff.
     pub fn device(self) -> Device {
         Device::flex()
+    }
+
+    /// Lets tensors that name no dtype have the precision's, such as the constants that layers and losses make for themselves.
+    ///
+    /// Burn allows that once per device and process, before the first tensor; where it comes too late, a layer with constants
+    /// of its own may meet two dtypes.
+    pub(crate) fn prefer(self, precision: Precision) {
+        let wanted = precision.compute();
+        let mut device = self.device();
+        if DType::from(device.settings().float_dtype) != DType::from(wanted)
+            && device.configure(wanted).is_err()
+        {
+            tracing::warn!(
+                "tensors were made before the trainer asked for {}: Burn keeps their dtype as the default, and a layer that \
+                 makes constants of its own may fail; build modules and batches after `Trainer::builder().build()`",
+                precision.as_str()
+            );
+        }
     }
 }
 

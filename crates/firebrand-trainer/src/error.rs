@@ -92,6 +92,12 @@ pub enum Error {
         /// Where runs were looked for.
         searched: PathBuf,
     },
+    /// Another process writes into the run.
+    #[error("another process writes into the run {}; wait for it, or start a run of your own without `resume`", path.display())]
+    RunInUse {
+        /// The run's directory.
+        path: PathBuf,
+    },
     /// A prediction is not one row per sample.
     #[error(
         "predict_step returned {found} rows for a batch of {expected} samples (batch {batch_index}); the first axis of \

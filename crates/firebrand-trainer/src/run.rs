@@ -1,9 +1,10 @@
 //! Where a run writes, and from where it goes on.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::{Checkpoint, CheckpointDir, Resume};
-use crate::loggers::RunDirectory;
+use crate::loggers::{LoggerError, RunDirectory};
 use crate::{Error, TrainerConfig};
 
 /// The checkpoint that `from` means for a trainer with these options; `None` only for [`Resume::Auto`].
@@ -43,6 +44,27 @@ fn newest_first(parent: &Path) -> Vec<PathBuf> {
         .collect();
     runs.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
     runs.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Keeps others from writing into a run while it lives.
+pub(crate) struct RunLock(#[allow(dead_code)] File);
+
+impl RunLock {
+    /// Takes the run, or says that another process has it. Where the file system knows no locks, it is only a warning.
+    pub(crate) fn take(run: &RunDirectory) -> Result<Self, Error> {
+        let path = run.path().join(".lock");
+        let file = File::create(&path).map_err(|source| LoggerError::io("create", &path, source))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::RunInUse {
+                    path: run.path().to_owned(),
+                });
+            }
+            Err(TryLockError::Error(error)) => tracing::warn!("{} cannot be locked: {error}", path.display()),
+        }
+        Ok(Self(file))
+    }
 }
 
 /// The run directory that a checkpoint lies in, if it lies in one.

@@ -103,14 +103,19 @@ fn handle(signal: i32) {
                 Ordering::SeqCst,
                 Ordering::SeqCst,
             );
-            tracing::warn!(
-                "Ctrl+C: finishing the step and saving a checkpoint; press again to leave at once"
-            );
+            say("Ctrl+C: finishing the step and saving a checkpoint; press again to leave at once");
         }
         Some(pressed) if now.duration_since(pressed) >= SECOND_PRESS => {
-            crate::progress::suspend(|| eprintln!("Ctrl+C again: leaving without a checkpoint"));
             exit(i32::from(Interrupt::Keyboard.exit_code()));
         }
         Some(_) => {}
     }
+}
+
+/// Says something from a thread of its own: standard error may be a pipe that nobody reads, and the next signal must not wait
+/// for it.
+fn say(text: &'static str) {
+    let _ = std::thread::Builder::new()
+        .name("firebrand-says".to_owned())
+        .spawn(move || tracing::warn!("{text}"));
 }

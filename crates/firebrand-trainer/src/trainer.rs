@@ -17,7 +17,7 @@ use crate::fit::{
 use crate::loggers::{CsvLogger, LogRow, Logger, Loggers, RunDirectory, TensorBoardLogger};
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
-use crate::run::{find_checkpoint, run_of};
+use crate::run::{RunLock, find_checkpoint, run_of};
 use crate::{Error, TrainerConfig};
 
 /// Trains, evaluates and predicts with modules.
@@ -181,6 +181,7 @@ impl Trainer {
         data: &mut dyn ErasedDataModule,
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
         crate::progress::init_tracing();
+        self.config.accelerator.prefer(self.config.precision);
         let outcome = with_data(data, Stage::Train, |data| self.fit_prepared(module, data));
         self.profiler.report();
         outcome
@@ -196,6 +197,7 @@ impl Trainer {
             None => None,
         };
         let run = self.run_for(resume.as_ref())?;
+        let _lock = run.as_ref().map(RunLock::take).transpose()?;
         self.last_run.clone_from(&run);
         self.ended_at = None;
         let hparams = self.hparams()?;
@@ -372,21 +374,26 @@ impl Trainer {
         })?;
         self.progress.results(stage.as_str(), &evaluated.metrics);
         self.progress.finish();
-        self.log_after_fit(&evaluated.metrics)?;
+        self.log_after_fit(&evaluated.metrics);
         Ok(evaluated)
     }
 
-    /// Adds values to the metrics of the last fit, if it wrote any.
-    fn log_after_fit(&mut self, values: &[(String, f64)]) -> Result<(), Error> {
+    /// Adds values to the metrics of the last fit, if it wrote any. The evaluation stands, also where they cannot be written.
+    fn log_after_fit(&mut self, values: &[(String, f64)]) {
         let (Some(run), Some((step, epoch)), false) =
             (&self.last_run, self.ended_at, self.loggers.is_empty())
         else {
-            return Ok(());
+            return;
         };
-        self.loggers.begin(run, None)?;
+        if let Err(error) = self.loggers.begin(run, None) {
+            tracing::warn!(
+                "the results are not logged: {}",
+                firebrand_core::ErrorChain(&error)
+            );
+            return;
+        }
         self.loggers.log_metrics(&LogRow { step, epoch, values });
         drop(self.loggers.finish()); // Warned about by `finish`.
-        Ok(())
     }
 
     /// Predicts with a module whose type is not known here.
@@ -429,6 +436,7 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<(Box<dyn ErasedModule>, Device), Error> {
         crate::progress::init_tracing();
+        self.config.accelerator.prefer(self.config.precision);
         let device = self.config.accelerator.device();
         let prepare = PrepareOptions {
             device: device.clone().autodiff(),

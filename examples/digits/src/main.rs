@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use firebrand::prelude::*;
+use firebrand::progress::print_line;
 
 use crate::model::LitDigits;
 use crate::settings::{Architecture, Settings};
@@ -69,9 +70,9 @@ fn train(args: Args) -> Result<()> {
     };
     if let Some(run) = trainer.run_directory() {
         let svg = curves::draw(run)?;
-        println!("curves: {}", svg.display());
+        print_line(&format!("curves: {}", svg.display()));
     }
     let accuracy = tested.get("test_acc").ok_or("no test batch was evaluated")?;
-    println!("test_acc={accuracy:.4}");
+    print_line(&format!("test_acc={accuracy:.4}"));
     Ok(())
 }

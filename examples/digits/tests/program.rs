@@ -151,3 +151,39 @@ fn wrong_usage_has_an_exit_code_of_its_own() {
         assert!(stderr.contains(expected), "{stderr}");
     }
 }
+
+#[test]
+fn both_networks_train_in_float64_too() {
+    let folder = folder("float64");
+    for model in ["mlp", "conv"] {
+        let flags = format!("--model {model} --max-epochs 1 --precision 64-true --limit-train-batches 4");
+        accuracy(&digits(&folder, &flags));
+    }
+}
+
+#[test]
+fn a_negative_number_is_named_with_its_flag() {
+    let folder = folder("negative");
+    let output = digits(&folder, "--max-epochs -1");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("--max-epochs") && text.contains("-1"), "{text}");
+}
+
+#[test]
+fn a_standard_output_that_is_full_stops_nothing() {
+    let folder = folder("full_output");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let Ok(full) = full else {
+        eprintln!("skipped: there is no /dev/full here");
+        return;
+    };
+    let status = Command::new(env!("CARGO_BIN_EXE_digits"))
+        .current_dir(&folder)
+        .args(["--max-epochs", "1"])
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}

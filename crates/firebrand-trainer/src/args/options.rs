@@ -18,11 +18,11 @@ pub(super) struct Options {
     pub(super) accelerator: Option<Accelerator>,
 
     /// How many devices each machine uses; this version uses one
-    #[arg(long, value_name = "N", value_parser = values::num_devices)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_devices)]
     pub(super) devices: Option<()>,
 
     /// How many machines take part; this version uses one
-    #[arg(long, value_name = "N", value_parser = values::num_nodes)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_nodes)]
     pub(super) num_nodes: Option<()>,
 
     /// How the devices work together; this version has one device
@@ -34,43 +34,43 @@ pub(super) struct Options {
     pub(super) precision: Option<Precision>,
 
     /// Stop after this many epochs
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) max_epochs: Option<u64>,
 
     /// Train at least this many epochs
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) min_epochs: Option<u64>,
 
     /// Stop after exactly this many optimizer updates; takes the place of the program's own number of epochs
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) max_steps: Option<u64>,
 
     /// Train for at least this many optimizer updates
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) min_steps: Option<u64>,
 
     /// Stop after this much time over all parts of the run
-    #[arg(long, value_name = "DD:HH:MM:SS", value_parser = values::seconds)]
+    #[arg(long, allow_hyphen_values = true, value_name = "DD:HH:MM:SS", value_parser = values::seconds)]
     pub(super) max_time: Option<u64>,
 
     /// How much of the training data an epoch uses: a number of batches or a share such as 0.5
-    #[arg(long, value_name = "LIMIT", value_parser = values::limit)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIMIT", value_parser = values::limit)]
     pub(super) limit_train_batches: Option<Limit>,
 
     /// How much of the validation data is used
-    #[arg(long, value_name = "LIMIT", value_parser = values::limit)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIMIT", value_parser = values::limit)]
     pub(super) limit_val_batches: Option<Limit>,
 
     /// How much of the test data is used
-    #[arg(long, value_name = "LIMIT", value_parser = values::limit)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIMIT", value_parser = values::limit)]
     pub(super) limit_test_batches: Option<Limit>,
 
     /// How much of the prediction data is used
-    #[arg(long, value_name = "LIMIT", value_parser = values::limit)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIMIT", value_parser = values::limit)]
     pub(super) limit_predict_batches: Option<Limit>,
 
     /// Train on the first training batches only, the same in every epoch; 0 turns it off
-    #[arg(long, value_name = "LIMIT", value_parser = values::limit)]
+    #[arg(long, allow_hyphen_values = true, value_name = "LIMIT", value_parser = values::limit)]
     pub(super) overfit_batches: Option<Limit>,
 
     /// Run N batches (1 without a number) of everything, once, without loggers and checkpoints
@@ -78,23 +78,23 @@ pub(super) struct Options {
     pub(super) fast_dev_run: Option<u64>,
 
     /// Validate within an epoch: after a share of it such as 0.25, a number of batches, or a time as DD:HH:MM:SS
-    #[arg(long, value_name = "INTERVAL", value_parser = values::val_check_interval)]
+    #[arg(long, allow_hyphen_values = true, value_name = "INTERVAL", value_parser = values::val_check_interval)]
     pub(super) val_check_interval: Option<ValCheckInterval>,
 
     /// Validate in every N-th epoch; 0 counts the batches of the interval over epoch borders
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) check_val_every_n_epoch: Option<u64>,
 
     /// Try this many validation batches before the first epoch
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) num_sanity_val_steps: Option<u64>,
 
     /// Take the gradients of this many batches together for each optimizer update
-    #[arg(long, value_name = "N", value_parser = values::at_least_one)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::at_least_one)]
     pub(super) accumulate_grad_batches: Option<u64>,
 
     /// Clip gradients to this; 0 turns it off
-    #[arg(long, value_name = "X", value_parser = values::clip_limit)]
+    #[arg(long, allow_hyphen_values = true, value_name = "X", value_parser = values::clip_limit)]
     pub(super) gradient_clip_val: Option<f64>,
 
     /// Clip the norm of all gradients together, the default, or the value of each element
@@ -110,11 +110,11 @@ pub(super) struct Options {
     pub(super) detect_anomaly: Option<bool>,
 
     /// Log the values of every N-th step
-    #[arg(long, value_name = "N", value_parser = values::at_least_one)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::at_least_one)]
     pub(super) log_every_n_steps: Option<u64>,
 
     /// The seed of weights, data order, augmentation and steps
-    #[arg(long, value_name = "N", value_parser = values::count)]
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) seed: Option<u64>,
 
     /// Where runs are written

@@ -34,10 +34,7 @@ impl Callback for ModelSummary {
 
     fn on_fit_start(&mut self, view: &View<'_>, _: &mut Commands) -> Result<()> {
         if view.is_global_zero {
-            println!(
-                "{}",
-                summary_table(view.module, view.table, view.trained, self.depth)
-            );
+            crate::progress::print_line(&summary_table(view.module, view.table, view.trained, self.depth));
         }
         Ok(())
     }

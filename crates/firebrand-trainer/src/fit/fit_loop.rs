@@ -7,7 +7,7 @@ use firebrand_core::{BoxError, ErasedModule, FitInfo, Stage, StepContext, StepIn
 use firebrand_strategy::{Engine, EngineOptions, LearningRate, PrepareOptions, SingleDevice};
 
 use crate::callbacks::CheckpointRequest;
-use crate::checkpoint::{BackgroundWriter, Checkpoint, CheckpointDir};
+use crate::checkpoint::{BackgroundWriter, Checkpoint, CheckpointDir, Pointer};
 use crate::config::Limit;
 use crate::data::{AnyLoader, EpochRequest, ErasedDataModule};
 use crate::loggers::{Loggers, RunDirectory};
@@ -169,7 +169,10 @@ impl<'a> FitLoop<'a> {
             return Ok(());
         };
         self.saved().restore(&checkpoint)?;
-        if self.parts.run != run_of(&checkpoint) {
+        if self.parts.run == run_of(&checkpoint) {
+            let best = checkpoint.siblings().pointer(Pointer::Best)?;
+            self.best = best.map(|name| checkpoint.siblings().path_of(&name));
+        } else {
             // It belongs to another run, which keeps it.
             self.exit_checkpoint = None;
         }
@@ -233,6 +236,9 @@ impl<'a> FitLoop<'a> {
         callbacks!(self, on_fit_start, Stage::Train, None);
         if resumed_at.is_none() {
             self.sanity_check()?;
+        }
+        if let Some(reason) = self.limits.reached(&self.counters) {
+            tracing::warn!("there is nothing left to train: {reason}");
         }
         let reason = loop {
             if let Some(reason) = self.over() {

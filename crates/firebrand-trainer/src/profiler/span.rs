@@ -162,7 +162,7 @@ impl Profiler {
         if !self.is_on() {
             return;
         }
-        println!("{}", self.summary());
+        crate::progress::print_line(&self.summary());
         match self.write_trace() {
             Ok(Some(path)) => tracing::info!("the trace is in '{}'", path.display()),
             Ok(None) => {}
