@@ -3,10 +3,11 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-/// What must be in the environment before `main`, and is set unless it is there.
-const ENVIRONMENT: [(&str, &str); 4] = [
-    // One thread; read by rayon when its first one starts.
-    ("RAYON_NUM_THREADS", "1"),
+/// Read by rayon when its first thread starts.
+const THREADS: (&str, &str) = ("RAYON_NUM_THREADS", "1");
+
+/// What else must be in the environment before `main`, and is set unless it is there.
+const SETTINGS: [(&str, &str); 3] = [
     // burn-train logs every iteration, and the trainer's own log would print it.
     ("FIREBRAND_LOG", "warn"),
     // By default glibc gives large buffers back to the system and gets them again, or not, by the luck of how they lie in the
@@ -18,10 +19,13 @@ const ENVIRONMENT: [(&str, &str); 4] = [
 /// Runs this program again with the environment that it needs, unless that is how it runs already. Returns how the other run
 /// ended.
 pub(crate) fn restart_if_needed() -> Result<Option<ExitCode>> {
-    let missing: Vec<_> = ENVIRONMENT
+    let mut missing: Vec<_> = SETTINGS
         .into_iter()
         .filter(|(name, _)| env::var_os(name).is_none())
         .collect();
+    if env::var_os(THREADS.0).is_none_or(|threads| threads != THREADS.1) {
+        missing.push(THREADS);
+    }
     if missing.is_empty() {
         return Ok(None);
     }
