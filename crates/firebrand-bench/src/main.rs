@@ -4,7 +4,7 @@
 
 mod numbers;
 mod overhead;
-mod single_thread;
+mod restart;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ enum Case {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    if let Some(code) = single_thread::restart_if_needed()? {
+    if let Some(code) = restart::restart_if_needed()? {
         return Ok(code);
     }
     let mut numbers = Numbers::default();
