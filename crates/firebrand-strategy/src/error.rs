@@ -49,8 +49,8 @@ pub enum Error {
     /// The loss is not finite.
     #[error(
         "the loss is {value} at global step {global_step} (epoch {epoch}, batch {batch_index}). Lower the learning rate, \
-         clip gradients (`gradient_clip`), or look at the data of this batch; \
-         `non_finite(NonFinite::Skip)` leaves such updates out instead"
+         clip gradients (`gradient_clip`, --gradient-clip-val), or look at the data of this batch; \
+         `non_finite(NonFinite::Skip)` or --non-finite skip leaves such updates out instead"
     )]
     NonFiniteLoss {
         /// The value: not-a-number or infinite.
@@ -65,8 +65,8 @@ pub enum Error {
     /// A gradient is not finite.
     #[error(
         "the gradient of '{path}' is not finite at global step {global_step} (epoch {epoch}, batch {batch_index}). Lower \
-         the learning rate, or clip gradients (`gradient_clip`); `detect_anomaly(true)` names the first such gradient of the \
-         backward pass, and `non_finite(NonFinite::Skip)` leaves such updates out instead"
+         the learning rate, or clip gradients (`gradient_clip`, --gradient-clip-val); `detect_anomaly(true)` names the first such gradient of the \
+         backward pass, and `non_finite(NonFinite::Skip)` or --non-finite skip leaves such updates out instead"
     )]
     NonFiniteGradient {
         /// The first parameter in the module whose gradient is not finite; with `detect_anomaly`, the first of the backward pass.

@@ -388,7 +388,11 @@ impl TrainerConfig {
             return fail("fast_dev_run", "0".into(), "a number of batches of at least 1");
         }
         if self.name.is_empty() || self.name.contains(['/', '\\']) || self.name == ".." || self.name == "." {
-            return fail("name", format!("'{}'", self.name), "a folder name without '/'");
+            return fail(
+                "name",
+                format!("'{}'", self.name),
+                "a folder name: not empty, without '/', and neither '.' nor '..'",
+            );
         }
         let limits = [
             ("limit_train_batches", Some(self.limit_train_batches)),
@@ -437,14 +441,24 @@ impl TrainerConfig {
         {
             return fail("gradient_clip", limit.to_string(), "a finite number above 0");
         }
-        for (field, minimum, maximum) in [
-            ("min_epochs", self.min_epochs, self.max_epochs),
-            ("min_steps", self.min_steps, self.max_steps),
-        ] {
+        let pairs = [
+            (
+                "min_epochs",
+                self.min_epochs,
+                self.max_epochs,
+                "at most max_epochs",
+            ),
+            ("min_steps", self.min_steps, self.max_steps, "at most max_steps"),
+        ];
+        for (field, minimum, maximum, expected) in pairs {
             if let (Some(minimum), Some(maximum)) = (minimum, maximum)
                 && minimum > maximum
             {
-                return fail(field, minimum.to_string(), "at most the maximum beside it");
+                return fail(
+                    field,
+                    format!("{minimum} (with a maximum of {maximum})"),
+                    expected,
+                );
             }
         }
         Ok(())

@@ -196,6 +196,9 @@ impl Trainer {
             Some(from) => find_checkpoint(&self.config, from)?,
             None => None,
         };
+        if self.config.resume == Some(Resume::Auto) && resume.is_none() {
+            tracing::info!("there is no checkpoint that can be resumed from: the run starts afresh");
+        }
         let run = self.run_for(resume.as_ref())?;
         let _lock = run.as_ref().map(RunLock::take).transpose()?;
         self.last_run.clone_from(&run);
