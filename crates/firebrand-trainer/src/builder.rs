@@ -5,8 +5,9 @@ use firebrand_strategy::{GradientClip, NonFinite, Precision};
 
 use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
-use crate::config::{Accelerator, Limit, TrainerConfig, ValCheckInterval};
+use crate::config::TrainerConfig;
 use crate::loggers::Logger;
+use crate::options::{Accelerator, Limit, ValCheckInterval};
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
 use crate::{Error, Trainer};

@@ -1,219 +1,12 @@
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
 
-use burn::tensor::{DType, Device};
 use firebrand_strategy::{GradientClip, NonFinite, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::checkpoint::Resume;
+use crate::options::{Accelerator, Limit, ValCheckInterval};
 use crate::progress::ProgressMode;
-
-/// Which device computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Accelerator {
-    /// The best that is compiled in and present.
-    #[default]
-    Auto,
-    /// The processor, with Burn's pure-Rust backend Flex.
-    Cpu,
-}
-
-impl Accelerator {
-    /// Lightning's name for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Cpu => "cpu",
-        }
-    }
-
-    /// The device, without autodiff.
-    pub fn device(self) -> Device {
-        Device::flex()
-    }
-
-    /// Lets tensors that name no dtype have the precision's, such as the constants that layers and losses make for themselves.
-    ///
-    /// Burn allows that once per device and process, before the first tensor; where it comes too late, a layer with constants
-    /// of its own may meet two dtypes.
-    pub(crate) fn prefer(self, precision: Precision) {
-        let wanted = precision.compute();
-        let mut device = self.device();
-        if DType::from(device.settings().float_dtype) != DType::from(wanted)
-            && device.configure(wanted).is_err()
-        {
-            tracing::warn!(
-                "tensors were made before the trainer asked for {}: Burn keeps their dtype as the default, and a layer that \
-                 makes constants of its own may fail; build modules and batches after `Trainer::builder().build()`",
-                precision.as_str()
-            );
-        }
-    }
-}
-
-/// A number of batches, or a share of all.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Limit {
-    /// At most this many batches.
-    Batches(u64),
-    /// A share of all batches, from 0 to 1.
-    Fraction(f64),
-}
-
-impl Limit {
-    /// No limit.
-    pub const ALL: Self = Self::Fraction(1.0);
-
-    /// Whether nothing is left.
-    pub(crate) fn is_none(self) -> bool {
-        matches!(self, Self::Batches(0) | Self::Fraction(0.0))
-    }
-
-    /// The number of batches out of `total`, which is unknown for a stream; `None` is no limit.
-    pub(crate) fn of(self, total: Option<u64>) -> Option<u64> {
-        match self {
-            Self::Batches(count) => Some(total.map_or(count, |total| count.min(total))),
-            Self::Fraction(share) if share >= 1.0 => total,
-            Self::Fraction(share) => total.map(|total| (total as f64 * share) as u64),
-        }
-    }
-}
-
-impl From<u64> for Limit {
-    fn from(batches: u64) -> Self {
-        Self::Batches(batches)
-    }
-}
-
-impl From<f64> for Limit {
-    fn from(share: f64) -> Self {
-        Self::Fraction(share)
-    }
-}
-
-impl FromStr for Limit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(batches) = text.parse::<u64>() {
-            return Ok(Self::Batches(batches));
-        }
-        match text.parse::<f64>() {
-            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self::Fraction(share)),
-            _ => Err("expected a number of batches such as 10, or a share of all from 0.0 to 1.0".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Batches(batches) => write!(f, "{batches}"),
-            Self::Fraction(share) => write!(f, "{share:?}"),
-        }
-    }
-}
-
-/// How often the validation runs within an epoch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ValCheckInterval {
-    /// After a share of the epoch's batches, from just above 0 to 1; 1.0 is once at the end.
-    Fraction(f64),
-    /// After this many training batches; over epoch borders if `check_val_every_n_epoch` is off.
-    Batches(u64),
-    /// After this much time.
-    Time(Duration),
-}
-
-impl FromStr for ValCheckInterval {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains(':') {
-            return parse_duration(text).map(Self::Time);
-        }
-        match text.parse::<Limit>() {
-            Ok(Limit::Batches(batches)) => Ok(Self::Batches(batches)),
-            Ok(Limit::Fraction(share)) => Ok(Self::Fraction(share)),
-            Err(_) => Err(
-                "expected a number of batches such as 100, a share of the epoch such as 0.25, or a time as \
-                           DD:HH:MM:SS"
-                    .to_owned(),
-            ),
-        }
-    }
-}
-
-impl fmt::Display for ValCheckInterval {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fraction(share) => write!(f, "{share:?}"),
-            Self::Batches(batches) => write!(f, "{batches}"),
-            Self::Time(time) => f.write_str(&format_duration(*time)),
-        }
-    }
-}
-
-/// Parses `DD:HH:MM:SS`, as Lightning writes times.
-///
-/// # Errors
-///
-/// What was expected.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let expected =
-        || format!("expected a time as DD:HH:MM:SS, such as 00:12:00:00 for twelve hours, and got '{text}'");
-    let parts: Vec<u64> = text
-        .split(':')
-        .map(str::parse)
-        .collect::<Result<_, _>>()
-        .map_err(|_| expected())?;
-    match parts.as_slice() {
-        [days, hours, minutes, seconds] => Ok(Duration::from_secs(
-            ((days * 24 + hours) * 60 + minutes) * 60 + seconds,
-        )),
-        _ => Err(expected()),
-    }
-}
-
-/// Formats a time as `DD:HH:MM:SS`.
-pub fn format_duration(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    format!("{days:02}:{hours:02}:{minutes:02}:{:02}", seconds % 60)
-}
-
-impl Serialize for ValCheckInterval {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Fraction(share) => serializer.serialize_f64(*share),
-            Self::Batches(batches) => serializer.serialize_u64(*batches),
-            Self::Time(time) => serializer.serialize_str(&format_duration(*time)),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for ValCheckInterval {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            Batches(u64),
-            Fraction(f64),
-            Text(String),
-        }
-        match Form::deserialize(deserializer)? {
-            Form::Batches(batches) => Ok(Self::Batches(batches)),
-            Form::Fraction(share) => Ok(Self::Fraction(share)),
-            Form::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
-    }
-}
 
 /// The place from which a run goes on, as the text that the command line takes.
 mod resume_text {
@@ -467,6 +260,8 @@ impl TrainerConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -483,14 +278,6 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_and_written() {
-        let time = parse_duration("01:02:03:04").unwrap();
-        assert_eq!(time.as_secs(), 93_784);
-        assert_eq!(format_duration(time), "01:02:03:04");
-        assert!(parse_duration("3 h").unwrap_err().contains("DD:HH:MM:SS"));
-    }
-
-    #[test]
     fn impossible_options_are_named() {
         let config = TrainerConfig {
             limit_val_batches: Limit::Fraction(1.5),
@@ -501,16 +288,5 @@ mod tests {
             text.contains("limit_val_batches") && text.contains("1.5"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn limits_are_shares_or_counts() {
-        assert_eq!("10".parse(), Ok(Limit::Batches(10)));
-        assert_eq!("0.5".parse(), Ok(Limit::Fraction(0.5)));
-        assert_eq!("1.0".parse(), Ok(Limit::Fraction(1.0)));
-        assert!("1.5".parse::<Limit>().is_err());
-        assert_eq!(Limit::Fraction(0.5).of(Some(9)), Some(4));
-        assert_eq!(Limit::Batches(5).of(None), Some(5));
-        assert_eq!(Limit::ALL.of(None), None);
     }
 }

@@ -13,17 +13,21 @@ mod fit;
 pub mod loggers;
 mod logging;
 pub mod metrics;
+mod options;
 pub mod profiler;
 pub mod progress;
 mod run;
 mod signals;
 mod trainer;
+mod weights;
 
 #[cfg(feature = "cli")]
 pub use args::TrainerArgs;
 pub use builder::TrainerBuilder;
-pub use config::{Accelerator, Limit, TrainerConfig, ValCheckInterval, format_duration, parse_duration};
+pub use config::TrainerConfig;
 pub use error::Error;
 pub use exit::run;
 pub use fit::{Evaluated, FitReport, Fitted, Predictions};
-pub use trainer::{Trainer, load_from_checkpoint, weights_of, with_weights};
+pub use options::{Accelerator, Limit, ValCheckInterval, format_duration, parse_duration};
+pub use trainer::Trainer;
+pub use weights::{load_from_checkpoint, weights_of, with_weights};

@@ -4,7 +4,7 @@ use firebrand_strategy::{NonFinite, Precision};
 
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
 use crate::checkpoint::Resume;
-use crate::config::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// What the command line or a configuration file says; `None` where it says nothing.

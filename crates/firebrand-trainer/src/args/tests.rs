@@ -6,7 +6,8 @@ use firebrand_strategy::{GradientClip, NonFinite, Precision};
 
 use super::TrainerArgs;
 use crate::checkpoint::Resume;
-use crate::config::{Accelerator, Limit, TrainerConfig, ValCheckInterval};
+use crate::config::TrainerConfig;
+use crate::options::{Accelerator, Limit, ValCheckInterval};
 use crate::progress::ProgressMode;
 use crate::{Error, Trainer};
 

@@ -2,7 +2,7 @@
 
 use firebrand_strategy::{NonFinite, Precision};
 
-use crate::config::{Accelerator, Limit, ValCheckInterval, parse_duration};
+use crate::options::{Accelerator, Limit, ValCheckInterval, parse_duration};
 use crate::progress::ProgressMode;
 
 /// Lightning's `gradient_clip_algorithm`.

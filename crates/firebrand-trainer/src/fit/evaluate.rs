@@ -6,9 +6,9 @@ use firebrand_core::{
 use firebrand_strategy::{PrepareOptions, prepare_parameters};
 
 use crate::Error;
-use crate::config::Limit;
 use crate::data::{AnyLoader, EpochRequest};
 use crate::logging::Accumulators;
+use crate::options::Limit;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
 

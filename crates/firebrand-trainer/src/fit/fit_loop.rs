@@ -8,10 +8,10 @@ use firebrand_strategy::{Engine, EngineOptions, LearningRate, PrepareOptions, Si
 
 use crate::callbacks::CheckpointRequest;
 use crate::checkpoint::{BackgroundWriter, Checkpoint, CheckpointDir, Pointer};
-use crate::config::Limit;
 use crate::data::{AnyLoader, EpochRequest, ErasedDataModule};
 use crate::loggers::{Loggers, RunDirectory};
 use crate::logging::{Accumulators, StepValues};
+use crate::options::Limit;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
 use crate::run::run_of;

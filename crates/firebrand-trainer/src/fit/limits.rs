@@ -52,7 +52,7 @@ impl Limits {
             .filter(|limit| elapsed >= *limit && self.allows_stop(counters))?;
         Some(format!(
             "max_time={} reached",
-            crate::config::format_duration(limit)
+            crate::options::format_duration(limit)
         ))
     }
 

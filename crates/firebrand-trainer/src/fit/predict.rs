@@ -5,8 +5,8 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use firebrand_core::{AnyTensor, ErasedModule, SeedStream, Stage, StepContext, StepInfo, seed_from};
 
 use crate::Error;
-use crate::config::Limit;
 use crate::data::{AnyLoader, EpochRequest};
+use crate::options::Limit;
 use crate::progress::ProgressReporter;
 
 /// The predictions for every sample, in the order of the data, each once. Tensors lie on the host.

@@ -5,7 +5,7 @@ use firebrand_core::{AnyTensor, Stage};
 
 use crate::Error;
 use crate::callbacks::Commands;
-use crate::config::Limit;
+use crate::options::Limit;
 
 use super::evaluate::Evaluation;
 use super::events::callbacks;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::config::ValCheckInterval;
+use crate::options::ValCheckInterval;
 use crate::{Error, TrainerConfig};
 
 use super::counters::Counters;
