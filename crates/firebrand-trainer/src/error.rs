@@ -150,7 +150,10 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Interrupted { exit_code, .. } => *exit_code,
-            Self::Option { .. } | Self::Contradiction(_) | Self::ConfigFile { .. } => 2,
+            Self::Option { .. }
+            | Self::Contradiction(_)
+            | Self::Data(DataError::Setting { .. })
+            | Self::ConfigFile { .. } => 2,
             _ => 1,
         }
     }

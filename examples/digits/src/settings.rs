@@ -1,6 +1,5 @@
 //! What a run does beside the trainer's options. It is saved as `[module]` in the run's `hparams.toml`.
 
-use burn::config::Config;
 use burn::serde::{Deserialize, Serialize};
 use firebrand::Result;
 
@@ -17,7 +16,8 @@ pub enum Architecture {
 }
 
 /// The hyper-parameters of a run.
-#[derive(Config, Debug, PartialEq)]
+#[derive(Serialize, Clone, Debug, PartialEq)]
+#[serde(crate = "burn::serde")]
 pub struct Settings {
     /// The network to train.
     pub model: Architecture,
@@ -27,27 +27,45 @@ pub struct Settings {
     pub learning_rate: f64,
 }
 
+/// What a configuration file says of them: any part.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(crate = "burn::serde", default, deny_unknown_fields)]
+struct FileSettings {
+    model: Option<Architecture>,
+    batch_size: Option<usize>,
+    learning_rate: Option<f64>,
+}
+
 impl Settings {
     /// What the flags say, else what the configuration file says, else what suits the network.
     pub fn resolve(args: &Args) -> Result<Self> {
-        let file: Option<Settings> = args.trainer.module()?;
-        let model = args
-            .model
-            .or(file.as_ref().map(|file| file.model))
-            .unwrap_or(Architecture::Mlp);
+        let file: FileSettings = args.trainer.module()?.unwrap_or_default();
+        let mut settings = Self::of(args.model.or(file.model).unwrap_or(Architecture::Mlp));
         // A file about another network says nothing about this one.
-        let mut settings = file
-            .filter(|file| file.model == model)
-            .unwrap_or_else(|| Self::of(model));
-        settings.batch_size = args.batch_size.unwrap_or(settings.batch_size);
-        settings.learning_rate = args.learning_rate.unwrap_or(settings.learning_rate);
+        let file = match file.model {
+            Some(model) if model != settings.model => FileSettings::default(),
+            _ => file,
+        };
+        settings.batch_size = args.batch_size.or(file.batch_size).unwrap_or(settings.batch_size);
+        settings.learning_rate = args
+            .learning_rate
+            .or(file.learning_rate)
+            .unwrap_or(settings.learning_rate);
         Ok(settings)
     }
 
     fn of(model: Architecture) -> Self {
         match model {
-            Architecture::Mlp => Self::new(model, 32, 1e-2),
-            Architecture::Conv => Self::new(model, 64, 5e-3),
+            Architecture::Mlp => Self {
+                model,
+                batch_size: 32,
+                learning_rate: 1e-2,
+            },
+            Architecture::Conv => Self {
+                model,
+                batch_size: 64,
+                learning_rate: 5e-3,
+            },
         }
     }
 

@@ -187,3 +187,21 @@ fn a_standard_output_that_is_full_stops_nothing() {
         .unwrap();
     assert!(status.success(), "{status}");
 }
+
+#[test]
+fn a_part_of_the_settings_may_stand_in_a_file_and_a_typo_is_named() {
+    let folder = folder("settings");
+    std::fs::write(
+        folder.join("part.toml"),
+        "max_epochs = 1\n[module]\nbatch_size = 64\n",
+    )
+    .unwrap();
+    accuracy(&digits(&folder, "--config part.toml"));
+    let hparams = std::fs::read_to_string(folder.join("runs/digits/version_0/hparams.toml")).unwrap();
+    assert!(hparams.contains("batch_size = 64"), "{hparams}");
+    std::fs::write(folder.join("typo.toml"), "[module]\nbatchsize = 64\n").unwrap();
+    let output = digits(&folder, "--config typo.toml");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("batchsize") && text.contains("typo.toml"), "{text}");
+}
