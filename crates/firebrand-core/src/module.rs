@@ -12,7 +12,7 @@ use crate::{Batch, FitInfo, ManualOptimization, OptimizerSetup, Prediction, Resu
 /// per epoch:      on_train_epoch_start
 /// per micro-batch:    on_train_batch_start ─► training_step ─► [backward] ─► on_train_batch_end
 /// per update:         on_before_optimizer_step ─► [update]
-/// when due:           on_validation_epoch_start ─► validation_step … ─► on_validation_epoch_end
+/// when due:           on_evaluation_start ─► validation_step … ─► on_evaluation_end
 ///                 on_train_epoch_end
 /// on_fit_end
 /// ```

@@ -18,7 +18,7 @@ pub fn weights_of<M: LightningModule>(module: &M) -> BTreeMap<String, TensorData
 }
 
 /// A module with weights by path, such as [`checkpoint::pytorch::import_file`](crate::checkpoint::pytorch::import_file) gives,
-/// ready for inference on `device` or for a fit.
+/// in float32, ready for inference on `device` or for a fit.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub fn with_weights<M: LightningModule>(
 }
 
 /// A module with the weights of a checkpoint, or of a `.safetensors` file with the module's own paths, ready for inference on
-/// `device`: in validation mode, in the dtype of the checkpoint, and without a trainer. Nothing of the optimizer is read.
+/// `device`: in validation mode, in float32, and without a trainer. Nothing of the optimizer is read.
 ///
 /// # Errors
 ///

@@ -196,6 +196,7 @@ impl<'a> FitLoop<'a> {
             epoch_values: &mut self.epoch_values,
             metrics: &mut self.metrics,
             accumulate: &mut self.accumulate,
+            configured_accumulation: self.parts.config.accumulate_grad_batches,
             events: self.parts.events,
             leaving: self.leaving,
             exit_checkpoint: &mut self.exit_checkpoint,

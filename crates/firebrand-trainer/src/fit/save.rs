@@ -26,7 +26,9 @@ struct SavedState {
     precision: String,
     /// Data-parallel ranks and pipeline stages.
     mesh: [usize; 2],
+    /// Micro-batches per update at this point, and what the options said.
     accumulate_grad_batches: u64,
+    configured_accumulation: u64,
     /// Whether it was taken only to go on from, so that it can go when the run does.
     on_exit: bool,
     engine: Value,
@@ -44,6 +46,7 @@ pub(super) struct Saved<'a> {
     pub epoch_values: &'a mut Accumulators,
     pub metrics: &'a mut BTreeMap<String, f64>,
     pub accumulate: &'a mut u64,
+    pub configured_accumulation: u64,
     pub events: &'a mut Events,
     pub leaving: bool,
     pub exit_checkpoint: &'a mut Option<String>,
@@ -72,6 +75,7 @@ impl Saved<'_> {
             precision: self.precision.to_owned(),
             mesh: [1, 1],
             accumulate_grad_batches: *self.accumulate,
+            configured_accumulation: self.configured_accumulation,
             on_exit: self.leaving,
             engine: scalars,
             epoch_values: self.epoch_values.save(),
@@ -142,7 +146,10 @@ impl Saved<'_> {
         *self.counters = state.counters;
         *self.epoch_values = Accumulators::restore(state.epoch_values);
         *self.metrics = metrics;
-        *self.accumulate = state.accumulate_grad_batches.max(1);
+        if state.configured_accumulation == self.configured_accumulation {
+            // A scheduler may have changed it; other options than then win over that.
+            *self.accumulate = state.accumulate_grad_batches.max(1);
+        }
         let device = self.engine.device().clone();
         let weights = tensors_of(snapshot.weights, &device);
         assign_weights(
