@@ -88,6 +88,38 @@ fn a_resumed_run_still_knows_its_best_checkpoint() {
 }
 
 #[test]
+fn a_run_that_is_stopped_again_and_again_leaves_no_checkpoint_for_each_stop() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    // 13 updates are an epoch, so that every stop is within one.
+    for steps in [3, 5, 8, 16, 18, 30] {
+        let best = ModelCheckpoint::monitor("val_loss").save_last(true);
+        let trainer = quiet(folder.path())
+            .callback(best)
+            .max_epochs(9)
+            .max_steps(steps)
+            .resume("auto");
+        let report = trainer
+            .build()
+            .unwrap()
+            .fit(Classifier::new(&Device::flex()), data(0))
+            .unwrap()
+            .report;
+        assert_eq!(report.global_step, steps);
+        let checkpoints = folder.path().join("entry/version_0/checkpoints");
+        let names = std::fs::read_dir(checkpoints)
+            .unwrap()
+            .flatten()
+            .filter(|entry| entry.path().is_dir());
+        let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+        let last = report.last_checkpoint.unwrap();
+        assert!(names.iter().any(|name| last.ends_with(name)), "{names:?}");
+        // The last one, the best one, and the newest end of an epoch, which its callback still counts on.
+        assert!(names.len() <= 3, "after {steps} steps: {names:?}");
+    }
+}
+
+#[test]
 fn predictions_come_once_and_in_the_order_of_the_data_also_when_the_loader_shuffles() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

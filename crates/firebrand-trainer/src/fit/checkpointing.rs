@@ -42,11 +42,16 @@ impl FitLoop<'_> {
             last: true,
             ..CheckpointRequest::default()
         });
-        self.take_checkpoints()
+        self.take(true)
     }
 
     /// Takes the checkpoints that were asked for. The snapshot is made here, the files are written in the background.
     pub(super) fn take_checkpoints(&mut self) -> Result<(), Error> {
+        self.take(false)
+    }
+
+    /// `on_exit` says that the checkpoint is there to go on from, and may go when the run has done so.
+    fn take(&mut self, on_exit: bool) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.requests);
         if requests.is_empty() || self.writer.is_none() {
             return Ok(());
@@ -55,7 +60,7 @@ impl FitLoop<'_> {
         self.parts.loggers.flush();
         let snapshot = {
             let _span = self.parts.profiler.span("checkpoint_snapshot");
-            self.saved().snapshot()
+            self.saved().snapshot(on_exit)
         };
         self.saved_at = Some(self.counters.total_batches);
         let _span = self.parts.profiler.span("checkpoint_submit");
@@ -65,16 +70,22 @@ impl FitLoop<'_> {
             .iter()
             .flat_map(|callback| callback.kept_checkpoints())
             .collect();
-        for request in joined(requests, &self.counters) {
-            let (name, wanted) = request;
-            let mut save = SaveRequest::new(name.clone(), snapshot.clone());
+        let joined = joined(requests, &self.counters);
+        // One copy for each request, and none beyond that: a snapshot is as large as the model and its optimizer.
+        for ((name, wanted), snapshot) in joined.iter().zip(std::iter::repeat_n(snapshot, joined.len())) {
+            let mut save = SaveRequest::new(name, snapshot);
             if wanted.last {
                 save = save.point(Pointer::Last);
             }
             if wanted.best {
                 save = save.point(Pointer::Best);
             }
-            let outdated = self.exit_checkpoint.take();
+            // It is what `last` points to until another one is.
+            let outdated = if wanted.last {
+                self.exit_checkpoint.take()
+            } else {
+                None
+            };
             let names = wanted.remove.iter().filter_map(|path| path.file_name());
             let names = names
                 .map(|name| name.to_string_lossy().into_owned())
@@ -86,7 +97,7 @@ impl FitLoop<'_> {
             let Some((run, writer)) = self.parts.run.as_ref().zip(self.writer.as_mut()) else {
                 break;
             };
-            let path = run.checkpoints().join(&name);
+            let path = run.checkpoints().join(name);
             if wanted.last {
                 self.submitted_last = Some(path.clone());
             }

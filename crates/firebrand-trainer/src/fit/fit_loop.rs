@@ -72,9 +72,8 @@ pub(crate) struct FitLoop<'a> {
     pub(super) submitted_last: Option<PathBuf>,
     pub(super) submitted_best: Option<PathBuf>,
     pub(super) saved_at: Option<u64>,
-    /// Whether the checkpoint that is taken is only there to go on from: no callback counts on it.
-    pub(super) leaving: bool,
-    /// Such a checkpoint of the part of the run before this one, to be deleted when the next is written.
+    /// The checkpoint that the part of the run before this one left only to go on from, to be deleted when `last` points to
+    /// another.
     pub(super) exit_checkpoint: Option<String>,
     pub(super) last: Option<PathBuf>,
     pub(super) best: Option<PathBuf>,
@@ -154,7 +153,6 @@ impl<'a> FitLoop<'a> {
             submitted_last: None,
             submitted_best: None,
             saved_at: None,
-            leaving: false,
             exit_checkpoint: None,
             last: None,
             best: None,
@@ -198,7 +196,6 @@ impl<'a> FitLoop<'a> {
             accumulate: &mut self.accumulate,
             configured_accumulation: self.parts.config.accumulate_grad_batches,
             events: self.parts.events,
-            leaving: self.leaving,
             exit_checkpoint: &mut self.exit_checkpoint,
             seed: self.parts.config.seed,
             precision: self.parts.config.precision.as_str(),
@@ -210,9 +207,8 @@ impl<'a> FitLoop<'a> {
         let outcome = self.train();
         self.flush_checkpoints();
         self.parts.progress.finish();
-        let failures = self.parts.loggers.finish();
+        drop(self.parts.loggers.finish()); // Warned about by `finish`.
         let stop_reason = outcome?;
-        drop(failures); // Warned about by `finish`.
         let report = FitReport {
             global_step: self.counters.global_step,
             epoch: self.counters.epoch,

@@ -48,7 +48,6 @@ pub(super) struct Saved<'a> {
     pub accumulate: &'a mut u64,
     pub configured_accumulation: u64,
     pub events: &'a mut Events,
-    pub leaving: bool,
     pub exit_checkpoint: &'a mut Option<String>,
     pub seed: u64,
     pub precision: &'a str,
@@ -56,7 +55,7 @@ pub(super) struct Saved<'a> {
 
 impl Saved<'_> {
     /// Copies everything to the host.
-    pub(super) fn snapshot(&mut self) -> Snapshot {
+    pub(super) fn snapshot(&mut self, on_exit: bool) -> Snapshot {
         let EngineState { tensors, scalars } = self.engine.state();
         let mut extra = BTreeMap::new();
         let mut callbacks = BTreeMap::new();
@@ -76,7 +75,7 @@ impl Saved<'_> {
             mesh: [1, 1],
             accumulate_grad_batches: *self.accumulate,
             configured_accumulation: self.configured_accumulation,
-            on_exit: self.leaving,
+            on_exit,
             engine: scalars,
             epoch_values: self.epoch_values.save(),
             metrics: self
