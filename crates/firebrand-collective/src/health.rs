@@ -1,0 +1,56 @@
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::{Error, Result};
+
+/// Whether the ranks of a run are well, as this rank knows it. All groups of a process share one.
+///
+/// Whoever waits looks at it at least every [`Health::PERIOD`], so that a failure anywhere ends every wait.
+#[derive(Default)]
+pub struct Health {
+    failure: OnceLock<Error>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+type Listener = Box<dyn Fn(&Error) + Send + Sync>;
+
+impl Health {
+    /// The longest that a wait goes on without a look.
+    pub const PERIOD: std::time::Duration = std::time::Duration::from_millis(20);
+
+    /// Everyone is well.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The first failure, if there was one.
+    ///
+    /// # Errors
+    ///
+    /// That failure.
+    pub fn check(&self) -> Result<()> {
+        match self.failure.get() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Reports a failure. Only the first counts, since others follow from it; returns whether this was it.
+    pub fn fail(&self, failure: Error) -> bool {
+        let first = self.failure.set(failure).is_ok();
+        if let (true, Some(failure)) = (first, self.failure.get()) {
+            for listener in &*self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {
+                listener(failure);
+            }
+        }
+        first
+    }
+
+    /// Calls a function at the first failure, from the thread that reports it, or at once if there was one.
+    pub fn on_failure(&self, listener: impl Fn(&Error) + Send + Sync + 'static) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.failure.get() {
+            Some(failure) => listener(failure),
+            None => listeners.push(Box::new(listener)),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Collective communication between the ranks of a training run: a [`ProcessGroup`] reduces, gathers and exchanges
+//! [`Buffer`]s, and a [`Store`] lets the ranks find each other.
+//!
+//! Nothing here knows of tensors or models. Every operation returns a [`Work`] at once and runs beside the caller; the work
+//! owns the buffer and gives it back from [`wait`](Work::wait). Every wait has a deadline, and a peer that dies or leaves ends
+//! what waits for it with an error that names it.
+
+mod auth;
+mod buffer;
+mod dtype;
+mod error;
+mod group;
+mod health;
+mod reduce;
+mod store;
+mod topology;
+mod transport;
+mod work;
+
+pub use buffer::{Buffer, Memory};
+pub use dtype::{DType, Element};
+pub use error::{Error, Result};
+pub use group::{GroupContext, ProcessGroup};
+pub use health::Health;
+pub use reduce::{ReduceOp, reduce_into, scale};
+pub use store::{MemoryStore, PrefixStore, Store};
+pub use topology::Topology;
+pub use work::{Completion, Work};
