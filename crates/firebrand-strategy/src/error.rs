@@ -1,6 +1,6 @@
 use std::fmt;
 
-use firebrand_core::{BoxError, ErrorChain};
+use firebrand_core::{BoxError, ErrorChain, StepContext};
 
 /// Why an optimizer step could not be done.
 #[derive(thiserror::Error)]
@@ -122,6 +122,17 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// What a method of the user returned, with where it happened.
+    pub fn step(method: &'static str, step: &StepContext, source: BoxError) -> Self {
+        Self::Step {
+            step: method,
+            epoch: step.epoch(),
+            batch_index: step.batch_index(),
+            global_step: step.global_step(),
+            source,
+        }
+    }
+
     pub(crate) fn optimizer(reason: impl Into<String>) -> Self {
         Self::Optimizer {
             reason: reason.into(),

@@ -50,6 +50,7 @@ mod clip;
 mod engine;
 mod error;
 mod gradients;
+mod host;
 mod optimizer;
 mod parameter_use;
 mod prepare;

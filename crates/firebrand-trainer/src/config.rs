@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use firebrand_core::Stage;
 use firebrand_strategy::{GradientClip, NonFinite, Precision};
 use serde::{Deserialize, Serialize};
 
@@ -148,6 +149,27 @@ impl TrainerConfig {
             (None, None, None) => Some(1000),
             _ => None,
         }
+    }
+
+    /// How much of a stage's data is used.
+    pub(crate) fn limit(&self, stage: Stage) -> Limit {
+        match (self.fast_dev_run, stage) {
+            (Some(batches), _) => Limit::Batches(batches),
+            (None, Stage::Train) => self.limit_train_batches,
+            (None, Stage::Validate) => self.limit_val_batches,
+            (None, Stage::Test) => self.limit_test_batches,
+            (None, Stage::Predict) => self.limit_predict_batches,
+        }
+    }
+
+    /// The same within a fit, where `overfit_batches` holds for training and validation.
+    pub(crate) fn limit_in_fit(&self, stage: Stage) -> Limit {
+        self.overfit().unwrap_or_else(|| self.limit(stage))
+    }
+
+    /// The limit of `overfit_batches`, which a `fast_dev_run` replaces.
+    pub(crate) fn overfit(&self) -> Option<Limit> {
+        self.overfit_batches.filter(|_| self.fast_dev_run.is_none())
     }
 
     /// Checks every option.

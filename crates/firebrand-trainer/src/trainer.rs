@@ -7,13 +7,12 @@ use firebrand_strategy::PrepareOptions;
 use crate::builder::TrainerBuilder;
 use crate::callbacks::{Callback, ModelCheckpoint, ModelSummary};
 use crate::checkpoint::{Checkpoint, Resume};
-use crate::data::{DataModule, ErasedDataModule};
+use crate::data::{AnyLoader, DataModule, ErasedDataModule};
 use crate::fit::{
-    Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, assign_weights,
-    check_weights, evaluation_module, predict, tensors_of,
+    Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, evaluation_module,
+    load_weights,
 };
 use crate::loggers::{CsvLogger, LogRow, Logger, Loggers, RunDirectory, TensorBoardLogger};
-use crate::options::Limit;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
 use crate::run::{RunLock, find_checkpoint, run_of};
@@ -351,28 +350,9 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<Evaluated, Error> {
         let (module, device) = self.evaluation_module(module, from)?;
-        let limit = match (self.config.fast_dev_run, stage) {
-            (Some(batches), _) => Limit::Batches(batches),
-            (None, Stage::Test) => self.config.limit_test_batches,
-            (None, _) => self.config.limit_val_batches,
-        };
         let evaluated = with_data(data, stage, |data| {
             let loaders = data.required_loaders(stage)?;
-            Evaluation {
-                stage,
-                module: module.as_ref(),
-                loaders: &loaders,
-                limit,
-                seed: self.config.seed,
-                epoch: 0,
-                global_step: 0,
-                device: &device,
-                dtype: self.config.precision.compute(),
-                progress: &mut self.progress,
-                profiler: &self.profiler,
-                title: stage.as_str(),
-            }
-            .run()
+            self.evaluation(stage, module.as_ref(), &loaders, &device).run()
         })?;
         self.progress.results(stage.as_str(), &evaluated.metrics);
         self.progress.finish();
@@ -410,25 +390,37 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<Vec<Predictions>, Error> {
         let (module, device) = self.evaluation_module(module, from)?;
-        let limit = self
-            .config
-            .fast_dev_run
-            .map_or(self.config.limit_predict_batches, Limit::Batches);
         let predictions = with_data(data, Stage::Predict, |data| {
             let loaders = data.required_loaders(Stage::Predict)?;
-            let dtype = self.config.precision.compute();
-            predict(
-                module.as_ref(),
-                &loaders,
-                limit,
-                self.config.seed,
-                &device,
-                dtype,
-                &mut self.progress,
-            )
+            self.evaluation(Stage::Predict, module.as_ref(), &loaders, &device)
+                .predict()
         })?;
         self.progress.finish();
         Ok(predictions)
+    }
+
+    /// One pass outside a fit.
+    fn evaluation<'a>(
+        &'a mut self,
+        stage: Stage,
+        module: &'a dyn ErasedModule,
+        loaders: &'a [AnyLoader],
+        device: &'a Device,
+    ) -> Evaluation<'a> {
+        Evaluation {
+            stage,
+            module,
+            loaders,
+            limit: self.config.limit(stage),
+            seed: self.config.seed,
+            epoch: 0,
+            global_step: 0,
+            device,
+            dtype: self.config.precision.compute(),
+            progress: &mut self.progress,
+            profiler: &self.profiler,
+            title: stage.as_str(),
+        }
     }
 
     /// A module in validation mode on the plain device, with the weights of a checkpoint if one is named.
@@ -448,10 +440,15 @@ impl Trainer {
         let (mut module, table) = evaluation_module(module, &prepare)?;
         if let Some(from) = from {
             let checkpoint = self.checkpoint_for_weights(&from)?;
-            let weights = checkpoint.weights()?;
-            check_weights(&table, &weights, checkpoint.path())?;
-            let weights = tensors_of(weights, &device);
-            assign_weights(module.as_mut(), &weights, &device, self.config.precision.master());
+            let (weights, dtype) = (checkpoint.weights()?, self.config.precision.master());
+            load_weights(
+                module.as_mut(),
+                &table,
+                weights,
+                checkpoint.path(),
+                &device,
+                dtype,
+            )?;
         }
         Ok((module, device))
     }

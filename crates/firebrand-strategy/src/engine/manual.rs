@@ -2,7 +2,7 @@ use burn::tensor::Tensor;
 use firebrand_core::{BoxError, ErasedModule, LogEntry, ManualEngine, StepContext, StepInfo};
 
 use super::twin::used;
-use super::{Group, check_loss, step_error};
+use super::{Group, check_loss};
 use crate::{Engine, Error, Update};
 
 /// One manual training step: what [`firebrand_core::ManualOptimization`] drives.
@@ -96,7 +96,7 @@ impl ManualEngine for Manual<'_> {
         });
         let mut before = |module: &mut dyn ErasedModule| {
             let outcome = module.on_before_optimizer_step(&mut step);
-            outcome.map_err(|source| step_error("on_before_optimizer_step", &step, source))
+            outcome.map_err(|source| Error::step("on_before_optimizer_step", &step, source))
         };
         let outcome = self.engine.apply(module, group, gradients, weight, &mut before)?;
         self.logs.extend(step.take_logs());

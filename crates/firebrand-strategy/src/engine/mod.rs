@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use firebrand_core::{
-    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, StepContext, StepInfo,
+    AnyBatch, ErasedModule, OptimizerSetup, ParamTable, PathPattern, StepContext, StepInfo,
 };
 use serde::{Deserialize, Serialize};
 
@@ -210,7 +210,7 @@ impl Engine {
         let twin = used(self, module, only, watch.as_ref());
         let loss = twin
             .training_step(batch, step)
-            .map_err(|source| step_error("training_step", step, source))?;
+            .map_err(|source| Error::step("training_step", step, source))?;
         let plain = check_loss(&loss)?;
         let scale = self.loss_scale(step)?;
         if scale > 0.0 {
@@ -242,7 +242,7 @@ impl Engine {
     /// What the loss of a micro-batch is multiplied by before its backward pass.
     fn loss_scale(&mut self, step: &StepContext) -> Result<f64, Error> {
         let count = step.given_loss_weight();
-        let error = |text: String| step_error("training_step", step, text.into());
+        let error = |text: String| Error::step("training_step", step, text.into());
         if let Some(count) = count.filter(|count| !(count.is_finite() && *count >= 0.0)) {
             return Err(error(format!(
                 "loss_weight({count}) must be a finite count of at least 0"
@@ -296,17 +296,6 @@ impl Engine {
         logged: &[String],
     ) -> Result<(), Error> {
         self.optimizers.advance_epoch(metrics, logged)
-    }
-}
-
-/// What a user's method returned, with where it happened.
-fn step_error(method: &'static str, step: &StepContext, source: BoxError) -> Error {
-    Error::Step {
-        step: method,
-        epoch: step.epoch(),
-        batch_index: step.batch_index(),
-        global_step: step.global_step(),
-        source,
     }
 }
 

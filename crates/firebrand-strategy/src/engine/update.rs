@@ -67,7 +67,7 @@ impl Engine {
         if weight <= 0.0 {
             return Ok(Update::Skipped);
         }
-        let survey = survey(&mut gradients);
+        let survey = survey(&gradients);
         if let Some(position) = survey.non_finite {
             let entry = gradients
                 .get(position)

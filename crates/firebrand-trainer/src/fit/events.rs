@@ -103,13 +103,7 @@ macro_rules! module_hook {
             .module
             .$hook(&mut step)
             .map_err(|source| $self.hook_failed(stringify!($hook), source))?;
-        let logs = step.take_logs();
-        if !logs.is_empty() {
-            $self.step_values.add(&logs, 1.0);
-            $self
-                .epoch_values
-                .add(logs, firebrand_core::Stage::Train, 1.0, "")?;
-        }
+        $self.add_logs(step.take_logs(), 1.0)?;
     }};
 }
 

@@ -312,13 +312,9 @@ impl<'a> FitLoop<'a> {
     }
 
     fn end_epoch(&mut self) -> Result<(), Error> {
-        let values = self.epoch_values.values();
-        self.epoch_values.clear();
-        self.log_values(values.into_iter().map(|(name, value, _)| (name, value)).collect());
+        self.log_epoch_values();
         module_hook!(self, on_train_epoch_end);
-        let late = self.epoch_values.values();
-        self.epoch_values.clear();
-        self.log_values(late.into_iter().map(|(name, value, _)| (name, value)).collect());
+        self.log_epoch_values();
         let logged: Vec<String> = self.metrics.keys().cloned().collect();
         self.engine
             .end_epoch(&|name| self.metrics.get(name).copied(), &logged)?;
@@ -358,34 +354,23 @@ impl<'a> FitLoop<'a> {
 
 /// What is asked of the training loader for an epoch, from its start.
 fn train_request(config: &TrainerConfig, epoch: u64, num_batches: Option<u64>) -> EpochRequest {
-    match (config.overfit_batches, config.fast_dev_run) {
-        (_, Some(batches)) => EpochRequest::train(config.seed, epoch).limit_batches(Some(batches)),
-        (Some(limit), None) => {
-            // A limit that is a share was resolved with the loader's length.
-            EpochRequest::overfit(
-                config.seed,
-                limit.of(num_batches).or(num_batches).unwrap_or(u64::MAX),
-            )
-        }
-        (None, None) => {
-            let limited = config.limit_train_batches != Limit::ALL;
-            EpochRequest::train(config.seed, epoch).limit_batches(
-                num_batches
-                    .filter(|_| limited)
-                    .or(config.limit_train_batches.of(None)),
-            )
-        }
+    if config.overfit().is_some() {
+        return EpochRequest::overfit(config.seed, num_batches.unwrap_or(u64::MAX));
     }
+    let limit = config.limit_in_fit(Stage::Train);
+    // A limit that is a share was resolved with the loader's length.
+    let batches = if limit == Limit::ALL {
+        None
+    } else {
+        num_batches.or(limit.of(None))
+    };
+    EpochRequest::train(config.seed, epoch).limit_batches(batches)
 }
 
 /// The number of micro-batches of an epoch, if it is known.
 fn epoch_length(config: &TrainerConfig, train: &AnyLoader) -> Result<Option<u64>, Error> {
     let total = train.num_batches(&EpochRequest::train(config.seed, 0))?;
-    let limit = match (config.fast_dev_run, config.overfit_batches) {
-        (Some(batches), _) => Limit::Batches(batches),
-        (None, Some(limit)) => limit,
-        (None, None) => config.limit_train_batches,
-    };
+    let limit = config.limit_in_fit(Stage::Train);
     match limit.of(total) {
         Some(0) => Err(Error::Contradiction(format!(
             "the limit of {limit} leaves no training batch{}; raise limit_train_batches or overfit_batches",

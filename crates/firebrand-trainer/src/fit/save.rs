@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use burn::tensor::TensorData;
 use firebrand_core::{AnyTensor, ErasedModule, ParamInfo, ParamVisitor};
@@ -13,7 +12,7 @@ use crate::logging::{Accumulators, SavedAccumulators};
 
 use super::counters::Counters;
 use super::events::Events;
-use super::restore::{assign_weights, check_weights, tensors_of};
+use super::restore::{assign_weights, check_weights, foreign, tensors_of};
 
 /// What `state.json` holds.
 #[derive(Serialize, Deserialize)]
@@ -158,13 +157,6 @@ impl Saved<'_> {
             self.engine.master_dtype(),
         );
         Ok(())
-    }
-}
-
-fn foreign(path: &Path, reason: impl ToString) -> Error {
-    Error::ForeignCheckpoint {
-        path: path.to_owned(),
-        reason: reason.to_string(),
     }
 }
 

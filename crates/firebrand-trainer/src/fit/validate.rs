@@ -32,12 +32,7 @@ impl FitLoop<'_> {
     pub(super) fn validate(&mut self) -> Result<(), Error> {
         let _span = self.parts.profiler.span("validation");
         let weights = callbacks!(self, on_evaluation_start, Stage::Validate, None);
-        let config = self.parts.config;
-        let limit = match (config.fast_dev_run, config.overfit_batches) {
-            (Some(batches), _) => Limit::Batches(batches),
-            (None, Some(limit)) => limit,
-            (None, None) => config.limit_val_batches,
-        };
+        let limit = self.parts.config.limit_in_fit(Stage::Validate);
         let evaluated = self.evaluate(limit, "validate", weights)?;
         self.last_validation = Instant::now();
         self.tick();
