@@ -21,10 +21,13 @@ fn number<T: PartialEq>(names: &[T]) -> Vec<usize> {
     names
         .iter()
         .map(|name| {
-            distinct.iter().position(|known| *known == name).unwrap_or_else(|| {
-                distinct.push(name);
-                distinct.len() - 1
-            })
+            distinct
+                .iter()
+                .position(|known| *known == name)
+                .unwrap_or_else(|| {
+                    distinct.push(name);
+                    distinct.len() - 1
+                })
         })
         .collect()
 }

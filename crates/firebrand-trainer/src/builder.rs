@@ -1,15 +1,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use firebrand_strategy::{GradientClip, NonFinite, Precision};
+use firebrand_strategy::{DdpOptions, GradientClip, NonFinite, Precision};
 
 use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
 use crate::config::TrainerConfig;
 use crate::loggers::Logger;
-use crate::options::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
+use crate::world::World;
 use crate::{Error, Trainer};
 
 /// Builds a [`Trainer`]; every option has a default.
@@ -45,6 +46,33 @@ impl TrainerBuilder {
     /// Which device computes.
     pub fn accelerator(mut self, accelerator: Accelerator) -> Self {
         self.config.accelerator = accelerator;
+        self
+    }
+
+    /// How many devices each node uses, and so how many ranks run on it; default 1, or what the launcher started.
+    ///
+    /// Unless a launcher such as torchrun or Slurm has started the ranks, [`build`](Self::build) starts the others itself, by
+    /// running this program again with the same arguments.
+    pub fn devices(mut self, devices: usize) -> Self {
+        self.config.devices = Some(devices);
+        self
+    }
+
+    /// How many nodes take part; default 1, or what the launcher started.
+    pub fn num_nodes(mut self, nodes: usize) -> Self {
+        self.config.num_nodes = Some(nodes);
+        self
+    }
+
+    /// How ranks work together; default [`Strategy::ddp`] where there are several.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.config.strategy = Some(strategy);
+        self
+    }
+
+    /// The options of data parallel training.
+    pub fn ddp(mut self, options: DdpOptions) -> Self {
+        self.config.ddp = options;
         self
     }
 
@@ -254,6 +282,7 @@ impl TrainerBuilder {
             ))
         })?;
         Trainer::new(
+            World::join(&self.config)?,
             self.config,
             self.callbacks,
             self.loggers,

@@ -1,12 +1,12 @@
 use std::path::PathBuf;
 
 use firebrand_core::Stage;
-use firebrand_strategy::{GradientClip, NonFinite, Precision};
+use firebrand_strategy::{DdpOptions, GradientClip, NonFinite, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::checkpoint::Resume;
-use crate::options::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// The place from which a run goes on, as the text that the command line takes.
@@ -40,6 +40,14 @@ mod resume_text {
 pub struct TrainerConfig {
     /// Which device computes; default `auto`.
     pub accelerator: Accelerator,
+    /// How many devices, and so ranks, each node uses; default 1, or what the launcher started.
+    pub devices: Option<usize>,
+    /// How many nodes take part; default 1, or what the launcher started.
+    pub num_nodes: Option<usize>,
+    /// How ranks work together; default `single`, or `ddp` where there are several.
+    pub strategy: Option<Strategy>,
+    /// The options of `ddp`.
+    pub ddp: DdpOptions,
     /// In which dtype weights are kept and steps compute; default `32-true`.
     pub precision: Precision,
     /// The limit of epochs; default 1000 unless there is a limit of steps or time.
@@ -101,6 +109,10 @@ impl Default for TrainerConfig {
     fn default() -> Self {
         Self {
             accelerator: Accelerator::Auto,
+            devices: None,
+            num_nodes: None,
+            strategy: None,
+            ddp: DdpOptions::default(),
             precision: Precision::F32,
             max_epochs: None,
             min_epochs: None,

@@ -77,14 +77,6 @@ impl ManualEngine for Manual<'_> {
             self.engine.exchange.discard(other)?;
         }
         let losses = std::mem::take(&mut self.losses);
-        let (gradients, weight) = self.engine.exchange.finish(number, 1.0)?;
-        if gradients.is_empty() {
-            return Err(Error::optimizer(format!(
-                "step(\"{optimizer}\") found no gradient for its parameters; call `backward` with a loss that depends on \
-                 them first"
-            ))
-            .into());
-        }
         let group = Group {
             losses,
             info: Some(self.info.clone()),
@@ -98,7 +90,14 @@ impl ManualEngine for Manual<'_> {
             let outcome = module.on_before_optimizer_step(&mut step);
             outcome.map_err(|source| Error::step("on_before_optimizer_step", &step, source))
         };
-        let outcome = self.engine.apply(module, group, gradients, weight, &mut before)?;
+        let outcome = self.engine.complete(module, number, group, 1.0, &mut before)?;
+        let Some(outcome) = outcome else {
+            return Err(Error::optimizer(format!(
+                "step(\"{optimizer}\") found no gradient for its parameters; call `backward` with a loss that depends on \
+                 them first"
+            ))
+            .into());
+        };
         self.logs.extend(step.take_logs());
         if matches!(outcome, Update::Stepped { .. }) {
             self.engine.optimizers.advance_step(|other| other == number);

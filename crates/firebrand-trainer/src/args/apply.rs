@@ -27,6 +27,9 @@ impl Options {
             *to = from.or(*to);
         }
         set(&mut config.accelerator, &self.accelerator);
+        config.devices = self.devices.or(config.devices);
+        config.num_nodes = self.num_nodes.or(config.num_nodes);
+        config.strategy = self.strategy.or(config.strategy);
         set(&mut config.precision, &self.precision);
         set(&mut config.limit_train_batches, &self.limit_train_batches);
         set(&mut config.limit_val_batches, &self.limit_val_batches);

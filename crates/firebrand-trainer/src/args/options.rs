@@ -4,7 +4,7 @@ use firebrand_strategy::{NonFinite, Precision};
 
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
 use crate::checkpoint::Resume;
-use crate::options::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// What the command line or a configuration file says; `None` where it says nothing.
@@ -17,17 +17,17 @@ pub(super) struct Options {
     #[arg(long, value_name = "auto|cpu", value_parser = values::accelerator)]
     pub(super) accelerator: Option<Accelerator>,
 
-    /// How many devices each machine uses; this version uses one
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_devices)]
-    pub(super) devices: Option<()>,
+    /// How many devices each node uses: so many ranks run on it
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_ranks)]
+    pub(super) devices: Option<usize>,
 
-    /// How many machines take part; this version uses one
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_nodes)]
-    pub(super) num_nodes: Option<()>,
+    /// How many nodes take part
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_ranks)]
+    pub(super) num_nodes: Option<usize>,
 
-    /// How the devices work together; this version has one device
-    #[arg(long, value_name = "single", value_parser = values::strategy)]
-    pub(super) strategy: Option<()>,
+    /// How ranks work together
+    #[arg(long, value_name = "single|ddp", value_parser = values::strategy)]
+    pub(super) strategy: Option<Strategy>,
 
     /// In which dtype weights are kept and steps compute
     #[arg(long, value_name = "32-true|64-true", value_parser = values::precision)]

@@ -11,12 +11,15 @@ impl FitLoop<'_> {
     pub(super) fn safe_point(&mut self) -> Result<(), Error> {
         self.take_checkpoints()?;
         self.poll_checkpoints();
-        let Some(interrupt) = self.signals.requested() else {
+        let Some(interrupt) = self.interrupted() else {
             return Ok(());
         };
         self.save_on_exit()?;
         self.flush_checkpoints();
         let saved = match (&self.writer, &self.last, self.failed_saves) {
+            (None, ..) if !self.parts.world.is_global_zero() => {
+                "rank 0 says where its checkpoint is".to_owned()
+            }
             (None, ..) => "no checkpoint was written, since checkpoints are off".to_owned(),
             (_, Some(last), 0) => format!("resume from {}", last.display()),
             (_, Some(last), _) => format!(
@@ -53,14 +56,24 @@ impl FitLoop<'_> {
     /// `on_exit` says that the checkpoint is there to go on from, and may go when the run has done so.
     fn take(&mut self, on_exit: bool) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.requests);
-        if requests.is_empty() || self.writer.is_none() {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        if !self.parts.events.saves_checkpoints() {
+            return Ok(());
+        }
+        // What only rank 0 writes, all ranks have a part in.
+        self.unite_buffers()?;
+        let epoch_values = self.epoch_values.save_over(&self.parts.world)?;
+        if self.writer.is_none() {
+            self.saved_at = Some(self.counters.total_batches);
             return Ok(());
         }
         // What was logged before the checkpoint must be on disk before the checkpoint is: a resumed run does not log it again.
         self.parts.loggers.flush();
         let snapshot = {
             let _span = self.parts.profiler.span("checkpoint_snapshot");
-            self.saved().snapshot(on_exit)
+            self.saved().snapshot(on_exit, epoch_values)
         };
         self.saved_at = Some(self.counters.total_batches);
         let _span = self.parts.profiler.span("checkpoint_submit");

@@ -11,6 +11,7 @@ use crate::logging::Accumulators;
 use crate::options::Limit;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
+use crate::world::World;
 
 use super::report::Evaluated;
 
@@ -29,6 +30,8 @@ pub(crate) struct Evaluation<'a> {
     pub progress: &'a mut ProgressReporter,
     pub profiler: &'a Profiler,
     /// What the progress display calls it.
+    /// The ranks that divide the data among them.
+    pub world: &'a World,
     pub title: &'a str,
 }
 
@@ -63,7 +66,7 @@ impl Evaluation<'_> {
             Ok(values.add(step.take_logs(), stage, samples, suffix)?)
         })?;
         let metrics = values
-            .values()
+            .values_over(self.world)?
             .into_iter()
             .map(|(name, value, _)| (name, value))
             .collect();
@@ -96,7 +99,7 @@ impl Evaluation<'_> {
         each: EachBatch<'_>,
         logs: TakeLogs<'_>,
     ) -> Result<u64, Error> {
-        let request = EpochRequest::evaluate(self.seed, self.epoch);
+        let request = EpochRequest::evaluate(self.seed, self.epoch).shard(self.world.shard());
         let limit = self.limit.of(loader.num_batches(&request)?);
         if limit == Some(0) {
             return Ok(0);
@@ -116,7 +119,11 @@ impl Evaluation<'_> {
                 self.seed,
                 SeedStream::Step,
                 self.stage.as_str(),
-                &[self.epoch, loader_index as u64, num_batches],
+                &[
+                    self.epoch,
+                    loader_index as u64,
+                    num_batches * self.world.size() as u64 + self.world.rank() as u64,
+                ],
             ));
             let batch = EvaluationBatch {
                 batch: loaded.batch.to_device(self.device).to_dtype(self.dtype),
@@ -142,6 +149,9 @@ impl Evaluation<'_> {
             global_step: self.global_step,
             batch_index,
             loader_index,
+            global_rank: self.world.rank(),
+            world_size: self.world.size(),
+            group: self.world.group().cloned(),
             ..StepInfo::first(self.stage, self.device.clone())
         })
     }

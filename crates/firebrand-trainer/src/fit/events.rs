@@ -72,7 +72,7 @@ macro_rules! view {
             update: $update,
             elapsed: std::time::Duration::from_millis($self.counters.elapsed_ms),
             run: $self.parts.run.as_ref(),
-            is_global_zero: true,
+            is_global_zero: $self.parts.world.is_global_zero(),
         }
     };
 }

@@ -1,29 +1,34 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
-use burn::tensor::Device;
-use firebrand_core::{BoxError, ErasedModule, FitInfo, Stage, StepContext, StepInfo};
-use firebrand_strategy::{Engine, EngineOptions, LearningRate, PrepareOptions, SingleDevice};
+use burn::tensor::{Device, TensorData};
+use firebrand_core::{BoxError, ErasedModule, FitInfo, ParamKind, Stage, StepContext, StepInfo};
+use firebrand_strategy::{
+    DataParallel, Engine, EngineOptions, GradientExchange, LearningRate, PrepareOptions, SingleDevice,
+    check_alike, replicate,
+};
 
 use crate::callbacks::CheckpointRequest;
 use crate::checkpoint::{BackgroundWriter, Checkpoint, CheckpointDir, Pointer};
-use crate::data::{AnyLoader, EpochRequest, ErasedDataModule};
+use crate::data::{AnyLoader, EpochRequest, ErasedDataModule, LoadedBatch};
 use crate::loggers::{Loggers, RunDirectory};
 use crate::logging::{Accumulators, StepValues};
 use crate::options::Limit;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
 use crate::run::run_of;
-use crate::signals::SignalGuard;
+use crate::signals::{Interrupt, SignalGuard};
+use crate::world::World;
 use crate::{Error, TrainerConfig};
 
 use super::counters::Counters;
 use super::events::{Events, callbacks, module_hook};
 use super::limits::Limits;
 use super::report::FitReport;
-use super::restore::assign_weights;
-use super::save::Saved;
+use super::restore::{assign_weights, tensors_of};
+use super::save::{Saved, global_batch_of, weights_of};
 use super::validation_schedule::ValidationSchedule;
 
 /// What a trainer lends to one fit.
@@ -33,6 +38,8 @@ pub(crate) struct FitParts<'a> {
     pub loggers: &'a mut Loggers,
     pub progress: &'a mut ProgressReporter,
     pub profiler: &'a Profiler,
+    /// The ranks of the run.
+    pub world: World,
     /// The training device, with autodiff.
     pub device: Device,
     /// Where the run writes; `None` if it writes nothing.
@@ -55,18 +62,23 @@ pub(crate) struct FitLoop<'a> {
     pub(super) schedule: ValidationSchedule,
     pub(super) writer: Option<BackgroundWriter>,
     pub(super) signals: SignalGuard,
+    /// The signal that the ranks have agreed to obey.
+    pub(super) interrupt: Option<Interrupt>,
 
     pub(super) counters: Counters,
     pub(super) metrics: BTreeMap<String, f64>,
     pub(super) rates: Vec<LearningRate>,
     pub(super) step_values: StepValues,
     pub(super) epoch_values: Accumulators,
+    /// The samples of a batch, where that is not the loader's own: a run that goes on with another number of ranks.
+    pub(super) batch_size: Option<usize>,
     pub(super) accumulate: u64,
     pub(super) next_accumulate: Option<u64>,
 
     pub(super) started: Instant,
     pub(super) elapsed_before: u64,
-    pub(super) last_validation: Instant,
+    /// When the last validation was, on the clock of the counters.
+    pub(super) last_validation: u64,
     pub(super) stop: Option<String>,
     pub(super) requests: Vec<CheckpointRequest>,
     pub(super) submitted_last: Option<PathBuf>,
@@ -92,7 +104,11 @@ impl<'a> FitLoop<'a> {
         let train = data.train_loader()?;
         let validation = data.loaders(Stage::Validate)?;
         let limits = Limits::of(config);
-        let num_training_batches = epoch_length(config, &train)?;
+        let batch_size = match &parts.resume {
+            Some(checkpoint) => kept_batch_size(checkpoint, &train, &parts.world)?,
+            None => None,
+        };
+        let num_training_batches = epoch_length(config, &train, &parts.world, batch_size)?;
         let schedule = if validation.is_empty() || config.limit_val_batches.is_none() {
             ValidationSchedule::Never
         } else {
@@ -102,7 +118,7 @@ impl<'a> FitLoop<'a> {
         let info = FitInfo::new(
             limits.estimated_steps(num_training_batches, accumulate),
             limits.max_epochs(),
-            1,
+            parts.world.size(),
         );
         let setup = module.configure_optimizers(&info);
         let prepare = PrepareOptions {
@@ -120,9 +136,10 @@ impl<'a> FitLoop<'a> {
             &setup,
             &prepare,
             options,
-            Box::new(SingleDevice::new()),
+            exchange(&parts.world, config),
         )?;
-        let writer = match parts.run.as_ref().filter(|_| parts.events.saves_checkpoints()) {
+        let writes = parts.events.saves_checkpoints() && parts.world.is_global_zero();
+        let writer = match parts.run.as_ref().filter(|_| writes) {
             Some(run) => Some(BackgroundWriter::new(CheckpointDir::new(run.checkpoints()))?),
             None => None,
         };
@@ -139,15 +156,17 @@ impl<'a> FitLoop<'a> {
             schedule,
             writer,
             signals,
+            interrupt: None,
             counters: Counters::default(),
             metrics: BTreeMap::new(),
             step_values: StepValues::default(),
             epoch_values: Accumulators::default(),
+            batch_size,
             accumulate,
             next_accumulate: None,
             started: now,
             elapsed_before: 0,
-            last_validation: now,
+            last_validation: 0,
             stop: None,
             requests: Vec::new(),
             submitted_last: None,
@@ -159,7 +178,53 @@ impl<'a> FitLoop<'a> {
             failed_saves: 0,
         };
         fit.restore()?;
+        fit.unite()?;
         Ok(fit)
+    }
+
+    /// Sees to it that all ranks train the same module from the same values: those of rank 0.
+    fn unite(&mut self) -> Result<(), Error> {
+        let Some(group) = self.parts.world.group() else {
+            return Ok(());
+        };
+        check_alike(group.as_ref(), self.engine.table())?;
+        let mut values = weights_of(self.module.as_ref());
+        replicate(group.as_ref(), &mut values)?;
+        self.take_values(values);
+        Ok(())
+    }
+
+    /// Gives the buffers of every rank the values of rank 0's. Parameters are alike anyway.
+    pub(super) fn unite_buffers(&mut self) -> Result<(), Error> {
+        let Some(group) = self.parts.world.group() else {
+            return Ok(());
+        };
+        let table = self.engine.table();
+        if !table
+            .entries()
+            .iter()
+            .any(|entry| entry.kind == ParamKind::Buffer)
+        {
+            return Ok(());
+        }
+        let mut values = weights_of(self.module.as_ref());
+        values.retain(|path, _| {
+            let entry = table.index_of_path(path).and_then(|index| table.get(index));
+            entry.is_some_and(|entry| entry.kind == ParamKind::Buffer)
+        });
+        replicate(group.as_ref(), &mut values)?;
+        self.take_values(values);
+        Ok(())
+    }
+
+    /// Takes over values of rank 0, which has them already.
+    fn take_values(&mut self, values: BTreeMap<String, TensorData>) {
+        if self.parts.world.is_global_zero() {
+            return;
+        }
+        let device = self.engine.device().clone();
+        let values = tensors_of(values, &device);
+        assign_weights(self.module.as_mut(), &values, &device, self.engine.master_dtype());
     }
 
     fn restore(&mut self) -> Result<(), Error> {
@@ -176,6 +241,7 @@ impl<'a> FitLoop<'a> {
         }
         self.rates = self.engine.learning_rates();
         self.elapsed_before = self.counters.elapsed_ms;
+        self.last_validation = self.counters.elapsed_ms;
         self.saved_at = Some(self.counters.total_batches);
         self.last = Some(checkpoint.path().to_owned());
         let (epoch, global_step) = (self.counters.epoch, self.counters.global_step);
@@ -199,6 +265,12 @@ impl<'a> FitLoop<'a> {
             exit_checkpoint: &mut self.exit_checkpoint,
             seed: self.parts.config.seed,
             precision: self.parts.config.precision.as_str(),
+            world_size: self.parts.world.size(),
+            is_global_zero: self.parts.world.is_global_zero(),
+            global_batch: self
+                .batch_size
+                .or(self.train.batch_size())
+                .map(|size| (size * self.parts.world.size()) as u64),
         }
     }
 
@@ -290,17 +362,21 @@ impl<'a> FitLoop<'a> {
             .progress
             .begin_stage(&title, self.num_training_batches, done);
         let request = train_request(config, self.counters.epoch, self.num_training_batches)
+            .shard(self.parts.world.shard())
+            .batch_size(self.batch_size)
             .skip_samples(self.counters.samples_in_epoch);
         let remaining = request.limit_batches.map(|limit| limit.saturating_sub(done));
         let inner = self.parts.device.clone().without_autodiff();
         let mut batches = self.train.epoch(&request.limit_batches(remaining), &inner)?;
         // One batch ahead, to know which is the last: its update takes what the group has.
         let mut next = batches.next().transpose()?;
+        next = self.if_all_have_one(next)?;
         while let Some(loaded) = next {
             next = {
                 let _span = self.parts.profiler.span("data_wait");
                 batches.next().transpose()?
             };
+            next = self.if_all_have_one(next)?;
             let epoch_over = next.is_none();
             let leave = self.train_batch(loaded, epoch_over)?;
             if leave && !epoch_over {
@@ -311,10 +387,19 @@ impl<'a> FitLoop<'a> {
         self.end_epoch()
     }
 
+    /// The next batch, unless a rank has none: then the epoch is over for all. Ranks that read a dataset have equally many
+    /// batches and need not ask.
+    fn if_all_have_one(&self, next: Option<LoadedBatch>) -> Result<Option<LoadedBatch>, Error> {
+        if self.num_training_batches.is_some() || self.parts.world.all(next.is_some())? {
+            return Ok(next);
+        }
+        Ok(None)
+    }
+
     fn end_epoch(&mut self) -> Result<(), Error> {
-        self.log_epoch_values();
+        self.log_epoch_values()?;
         module_hook!(self, on_train_epoch_end);
-        self.log_epoch_values();
+        self.log_epoch_values()?;
         let logged: Vec<String> = self.metrics.keys().cloned().collect();
         self.engine
             .end_epoch(&|name| self.metrics.get(name).copied(), &logged)?;
@@ -334,6 +419,9 @@ impl<'a> FitLoop<'a> {
             global_step: self.counters.global_step,
             batch_index: self.counters.batches_in_epoch,
             optimizer_index,
+            global_rank: self.parts.world.rank(),
+            world_size: self.parts.world.size(),
+            group: self.parts.world.group().cloned(),
             ..StepInfo::first(Stage::Train, self.parts.device.clone())
         })
     }
@@ -348,7 +436,46 @@ impl<'a> FitLoop<'a> {
     }
 
     pub(super) fn tick(&mut self) {
-        self.counters.elapsed_ms = self.elapsed_before + self.started.elapsed().as_millis() as u64;
+        // Several ranks go by the clock of the first, which it tells with each update: what depends on it must be alike.
+        if self.parts.world.size() == 1 {
+            self.counters.elapsed_ms = self.elapsed();
+        }
+    }
+
+    /// Milliseconds over all parts of the run, by the clock of this rank.
+    pub(super) fn elapsed(&self) -> u64 {
+        self.elapsed_before + self.started.elapsed().as_millis() as u64
+    }
+}
+
+/// The samples of a batch on each rank with which a run keeps its global batch, if it goes on with another number of ranks.
+fn kept_batch_size(
+    checkpoint: &Checkpoint,
+    train: &AnyLoader,
+    world: &World,
+) -> Result<Option<usize>, Error> {
+    let Some(kept) = global_batch_of(checkpoint)? else {
+        return Ok(None);
+    };
+    let (ranks, before) = (world.size(), kept.world_size);
+    if ranks == before || train.batch_size().is_none() {
+        return Ok(None);
+    }
+    let samples = usize::try_from(kept.samples).unwrap_or_default();
+    if samples == 0 || !samples.is_multiple_of(ranks) {
+        return Err(Error::Contradiction(format!(
+            "the run had a global batch of {samples} samples on {before} ranks, which {ranks} ranks cannot divide evenly; resume on \
+             a number of ranks that divides it"
+        )));
+    }
+    Ok(Some(samples / ranks))
+}
+
+/// What becomes of gradients.
+fn exchange(world: &World, config: &TrainerConfig) -> Box<dyn GradientExchange> {
+    match world.group() {
+        Some(group) => Box::new(DataParallel::new(Arc::clone(group), config.ddp.clone())),
+        None => Box::new(SingleDevice::new()),
     }
 }
 
@@ -368,8 +495,16 @@ fn train_request(config: &TrainerConfig, epoch: u64, num_batches: Option<u64>) -
 }
 
 /// The number of micro-batches of an epoch, if it is known.
-fn epoch_length(config: &TrainerConfig, train: &AnyLoader) -> Result<Option<u64>, Error> {
-    let total = train.num_batches(&EpochRequest::train(config.seed, 0))?;
+fn epoch_length(
+    config: &TrainerConfig,
+    train: &AnyLoader,
+    world: &World,
+    batch_size: Option<usize>,
+) -> Result<Option<u64>, Error> {
+    let request = EpochRequest::train(config.seed, 0)
+        .shard(world.shard())
+        .batch_size(batch_size);
+    let total = train.num_batches(&request)?;
     let limit = config.limit_in_fit(Stage::Train);
     match limit.of(total) {
         Some(0) => Err(Error::Contradiction(format!(

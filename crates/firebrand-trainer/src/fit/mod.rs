@@ -1,5 +1,6 @@
 //! The loops: one over epochs and batches to fit, one over batches to evaluate, one to predict.
 
+mod agreement;
 mod checkpointing;
 mod counters;
 mod evaluate;

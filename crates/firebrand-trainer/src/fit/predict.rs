@@ -3,8 +3,10 @@ use std::collections::BTreeMap;
 use burn::tensor::kind::Basic;
 use burn::tensor::{Device, Tensor, TensorData};
 use firebrand_core::{AnyTensor, StepContext};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::world::World;
 
 use super::evaluate::{Evaluation, EvaluationBatch, step_failed};
 
@@ -81,11 +83,41 @@ impl Evaluation<'_> {
             Ok(())
         };
         self.pass(&mut each, &mut |_, _, _| Ok(()))?;
-        Ok(parts.into_iter().map(Parts::join).collect())
+        let parts = parts.into_iter().map(|parts| parts.over(self.world));
+        parts.map(|parts| parts.map(Parts::join)).collect()
     }
 }
 
+/// The elements of one tensor, as ranks exchange them.
+#[derive(Serialize, Deserialize)]
+struct Piece {
+    name: String,
+    data: TensorData,
+}
+
 impl Parts {
+    /// The parts of all ranks, in their order, on every rank.
+    fn over(self, world: &World) -> Result<Self, Error> {
+        if world.size() == 1 {
+            return Ok(self);
+        }
+        let pieces = self.tensors.into_iter().filter_map(|(name, parts)| {
+            let data = AnyTensor::concat(parts)?.into_data();
+            Some(Piece { name, data })
+        });
+        let mine: (Vec<Piece>, Vec<usize>) = (pieces.collect(), self.samples);
+        let mut whole = Self::default();
+        for (pieces, samples) in world.gather(mine)? {
+            whole.samples.extend(samples);
+            for Piece { name, data } in pieces {
+                if let Some(tensor) = AnyTensor::from_data(data, &Device::flex()) {
+                    whole.tensors.entry(name).or_default().push(tensor);
+                }
+            }
+        }
+        Ok(whole)
+    }
+
     /// One tensor for each name, its rows in the order of the data.
     fn join(self) -> Predictions {
         let rows = rows_in_order(&self.samples);

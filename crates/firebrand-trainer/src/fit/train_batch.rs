@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use firebrand_core::{AnyBatch, LogEntry, SeedStream, Stage, seed_from};
 use firebrand_strategy::Update;
 
@@ -5,6 +7,7 @@ use crate::Error;
 use crate::data::LoadedBatch;
 use crate::loggers::LogRow;
 
+use super::agreement;
 use super::events::{callbacks, module_hook};
 use super::fit_loop::FitLoop;
 
@@ -41,7 +44,7 @@ impl FitLoop<'_> {
                 .is_multiple_of(self.parts.config.log_every_n_steps)
         {
             let _span = self.parts.profiler.span("logging");
-            let values = self.step_values.read();
+            let values = self.step_values.read_over(&self.parts.world)?;
             self.log_values(values);
         }
         module_hook!(self, on_train_batch_end);
@@ -50,7 +53,7 @@ impl FitLoop<'_> {
         if update.is_some() {
             self.step_values.clear();
         }
-        let since_last = self.last_validation.elapsed();
+        let since_last = Duration::from_millis(self.counters.elapsed_ms.saturating_sub(self.last_validation));
         if self.schedule.is_due(&self.counters, epoch_over, since_last) {
             self.validate()?;
         }
@@ -99,14 +102,21 @@ impl FitLoop<'_> {
 
     fn update(&mut self, optimizer: usize) -> Result<Update, Error> {
         let _span = self.parts.profiler.span("update");
+        let elapsed = self.elapsed();
         let mut step = self.context(optimizer);
         let mut before = |module: &mut dyn firebrand_core::ErasedModule| {
             module
                 .on_before_optimizer_step(&mut step)
                 .map_err(|source| firebrand_strategy::Error::step("on_before_optimizer_step", &step, source))
         };
+        self.engine.say(agreement::said(
+            &self.signals,
+            self.parts.world.is_global_zero(),
+            elapsed,
+        ));
         let update = self.engine.update(self.module.as_mut(), optimizer, &mut before)?;
         self.add_logs(step.take_logs(), 1.0)?;
+        self.hear();
         Ok(update)
     }
 
@@ -116,6 +126,8 @@ impl FitLoop<'_> {
         self.seed_step(0);
         let mut step = self.context(0);
         let _span = self.parts.profiler.span("training_step");
+        let said = agreement::said(&self.signals, self.parts.world.is_global_zero(), self.elapsed());
+        self.engine.say(said);
         let mut engine = self.engine.manual(&step);
         let outcome = self.module.manual_training_step(&mut engine, batch, &mut step);
         let update = engine.outcome();
@@ -125,6 +137,9 @@ impl FitLoop<'_> {
             Err(source) => firebrand_strategy::Error::step("manual_training_step", &step, source).into(),
         })?;
         self.add_logs(step.take_logs(), samples)?;
+        if update.is_some() {
+            self.hear();
+        }
         self.add_logs(hook_logs, 1.0).map(|()| update)
     }
 
@@ -133,7 +148,7 @@ impl FitLoop<'_> {
         let numbers = [
             self.counters.attempts,
             self.counters.micro_batches,
-            0,
+            self.parts.world.rank() as u64,
             optimizer as u64,
         ];
         self.parts
@@ -149,11 +164,12 @@ impl FitLoop<'_> {
     }
 
     /// Logs what the epoch's values have come to, and forgets them.
-    pub(super) fn log_epoch_values(&mut self) {
-        let values = self.epoch_values.values().into_iter();
+    pub(super) fn log_epoch_values(&mut self) -> Result<(), Error> {
+        let values = self.epoch_values.values_over(&self.parts.world)?.into_iter();
         let values = values.map(|(name, value, _)| (name, value)).collect();
         self.epoch_values.clear();
         self.log_values(values);
+        Ok(())
     }
 
     /// A batch as the step takes it.
