@@ -12,6 +12,8 @@ mod error;
 mod group;
 mod health;
 mod reduce;
+#[cfg(target_os = "linux")]
+mod shm;
 mod store;
 mod topology;
 mod transport;
