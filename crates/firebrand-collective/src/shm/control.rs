@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub(super) const INLINE: usize = 4096;
 
 /// How long a wait spins, if every rank has a core: about what it costs to sleep and be woken.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(30);
 
 /// How far a rank has come. Each counter only ever grows.
 #[derive(Clone, Copy)]
@@ -35,6 +35,8 @@ pub(super) struct RankArea {
     event: AtomicU32,
     /// Whether the rank has given up, for the reason in `failure`.
     failed: AtomicU32,
+    /// The core on which the rank was last seen.
+    core: AtomicU32,
     sleepers: Sleepers,
     /// What the rank calls, by the parity of the operation's number.
     slots: [Slot; 2],
@@ -118,6 +120,7 @@ impl Control {
         slot.offset.store(source.offset as u64, Relaxed);
         slot.staged.store(u64::from(source.staged), Relaxed);
         slot.payload.write(payload);
+        self.area(self.rank).core.store(core(), Relaxed);
         self.advance(Progress::Arrived, operation + 1);
     }
 
@@ -189,7 +192,8 @@ impl Control {
         if reached() {
             return Ok(());
         }
-        if self.spin {
+        // A peer on the same core, where the system may well put two that wake each other, goes on only when this rank sleeps.
+        if self.spin && area.core.load(Relaxed) != core() {
             let start = Instant::now();
             while start.elapsed() < SPIN {
                 for _ in 0..16 {
@@ -222,6 +226,7 @@ impl Control {
                 let _ = futex::wait(&area.event, futex::Flags::empty(), event, Some(&period));
             }
             area.sleepers.0.fetch_sub(1, SeqCst);
+            self.area(self.rank).core.store(core(), Relaxed);
         }
     }
 
@@ -259,4 +264,9 @@ impl Control {
             cause: String::from_utf8_lossy(text).into_owned(),
         }
     }
+}
+
+/// The core that this thread runs on.
+fn core() -> u32 {
+    rustix::thread::sched_getcpu() as u32
 }
