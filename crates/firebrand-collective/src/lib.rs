@@ -11,9 +11,12 @@ mod dtype;
 mod error;
 mod group;
 mod health;
+#[cfg(target_os = "linux")]
 mod hierarchical;
+#[cfg(target_os = "linux")]
 mod node;
 mod reduce;
+#[cfg(target_os = "linux")]
 mod shm;
 mod store;
 mod tcp;
