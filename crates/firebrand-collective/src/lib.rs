@@ -7,11 +7,14 @@
 
 mod auth;
 mod buffer;
+mod control;
 mod dtype;
 mod error;
 mod group;
 mod health;
+mod monitor;
 mod reduce;
+mod secret;
 mod store;
 mod topology;
 mod transport;
@@ -22,7 +25,9 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use group::{GroupContext, ProcessGroup};
 pub use health::Health;
+pub use monitor::{Monitor, MonitorContext};
 pub use reduce::{ReduceOp, reduce_into, scale};
-pub use store::{MemoryStore, PrefixStore, Store};
+pub use secret::Secret;
+pub use store::{MemoryStore, PrefixStore, Store, StoreLimits, StoreServer, TcpStore, TorchStore};
 pub use topology::Topology;
 pub use work::{Completion, Work};
