@@ -22,6 +22,9 @@ const COURTESY: Duration = Duration::from_millis(100);
 /// The stack of a handshake's thread.
 const STACK: usize = 128 << 10;
 
+/// How many connections may wait to be accepted: all ranks of a large run come at the same moment.
+const BACKLOG: i32 = 4096;
+
 /// What strangers may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GateLimits {
@@ -66,9 +69,12 @@ impl Gate {
         limits: GateLimits,
         waker: Waker,
     ) -> Result<Self> {
-        listener
-            .set_nonblocking(true)
-            .map_err(|error| Error::system("a listening socket could not be set up", error))?;
+        let set_up = || -> std::io::Result<()> {
+            listener.set_nonblocking(true)?;
+            // The standard library asks for 128, and who comes when that many wait tries again only after a second.
+            Ok(rustix::net::listen(&listener, BACKLOG)?)
+        };
+        set_up().map_err(|error| Error::system("a listening socket could not be set up", error))?;
         Ok(Self {
             listener,
             secret,

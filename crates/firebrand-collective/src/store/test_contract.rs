@@ -93,7 +93,7 @@ fn sizes(store: &dyn Store) {
     let error = store.set("k", &vec![7; MAX_VALUE + 1]).unwrap_err().to_string();
     assert!(error.contains("1048577"), "{error}");
     let error = store.set(&"k".repeat(MAX_KEY + 1), b"").unwrap_err().to_string();
-    assert!(error.contains("1025"), "{error}");
+    assert!(error.contains("1024"), "{error}");
     let many: Vec<String> = (0..1500).map(|i| format!("many/{i}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let (last, rest) = many.split_last().unwrap();

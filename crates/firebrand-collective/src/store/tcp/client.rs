@@ -16,7 +16,7 @@ const SLICE: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How long a server that was there before is tried again: a flood of strangers may keep it busy.
-const RECONNECT: Duration = Duration::from_secs(1);
+const RECONNECT: Duration = Duration::from_millis(400);
 
 /// What a server that is gone means.
 const LOST: &str = "rank 0, which serves it, may have ended: look at its output";

@@ -15,7 +15,8 @@ pub(super) struct Session {
 /// A `get` or `wait` that cannot be answered yet.
 pub(super) struct Waiting {
     pub deadline: Instant,
-    /// The keys that were not there at the last look; the first is the one that is waited for.
+    /// The last is not there, and is waited for; of those before it nothing is known. Ranks often come in order, and then
+    /// one look at the end is enough.
     keys: Vec<String>,
     /// Whether the value is the answer.
     is_get: bool,
@@ -24,7 +25,7 @@ pub(super) struct Waiting {
 impl Waiting {
     /// The key whose change matters.
     pub fn key(&self) -> &str {
-        self.keys.first().map_or("", String::as_str)
+        self.keys.last().map_or("", String::as_str)
     }
 }
 
@@ -73,12 +74,11 @@ impl Session {
                 return self.send(&Response::Value(&value));
             }
         } else {
-            let there = waiting
+            while waiting
                 .keys
-                .iter()
-                .take_while(|key| store.check(&[key]).is_ok_and(|there| there))
-                .count();
-            waiting.keys.drain(..there);
+                .pop_if(|key| store.check(&[key]).is_ok_and(|there| there))
+                .is_some()
+            {}
             if waiting.keys.is_empty() {
                 return self.send(&Response::Done);
             }
