@@ -208,6 +208,12 @@ impl Hub {
             self.decide(failure);
         } else if failure.rank == 0 || self.ranks.contains_key(&failure.rank) {
             self.suspect(failure);
+        } else {
+            // No such rank: all that is known is that the one that says so has failed.
+            self.decide(Failure {
+                rank: from,
+                cause: failure.error().to_string(),
+            });
         }
     }
 
