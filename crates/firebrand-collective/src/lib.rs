@@ -7,15 +7,18 @@
 
 mod auth;
 mod buffer;
+mod control;
 mod dtype;
 mod error;
 mod group;
 mod health;
 #[cfg(target_os = "linux")]
 mod hierarchical;
+mod monitor;
 #[cfg(target_os = "linux")]
 mod node;
 mod reduce;
+mod secret;
 #[cfg(target_os = "linux")]
 mod shm;
 mod store;
@@ -29,7 +32,9 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use group::{Backend, GroupContext, ProcessGroup, connect};
 pub use health::Health;
+pub use monitor::{Monitor, MonitorContext};
 pub use reduce::{ReduceOp, reduce_into, scale};
-pub use store::{MemoryStore, PrefixStore, Store};
+pub use secret::Secret;
+pub use store::{MemoryStore, PrefixStore, Store, StoreLimits, StoreServer, TcpStore, TorchStore};
 pub use topology::Topology;
 pub use work::{Completion, Work};

@@ -1,25 +1,87 @@
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{MAX_KEY, MAX_VALUE, Store};
+use crate::control::deadline;
 use crate::{Error, Result};
 
 /// A store for the threads of one process, and what a server keeps its values in.
-#[derive(Default)]
 pub struct MemoryStore {
-    values: Mutex<HashMap<String, Vec<u8>>>,
+    values: Mutex<Values>,
     changed: Condvar,
+    max_keys: usize,
+    max_bytes: usize,
+    on_change: OnceLock<Listener>,
+}
+
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Default)]
+struct Values {
+    map: HashMap<String, Vec<u8>>,
+    /// Of all keys and values together.
+    bytes: usize,
 }
 
 impl MemoryStore {
-    /// Without values.
+    /// Without values, and as large as memory allows.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_limits(usize::MAX, usize::MAX)
     }
 
-    fn values(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+    /// Without values. It takes so many keys, and so many bytes of keys and values together.
+    pub fn with_limits(max_keys: usize, max_bytes: usize) -> Self {
+        Self {
+            values: Mutex::default(),
+            changed: Condvar::new(),
+            max_keys,
+            max_bytes,
+            on_change: OnceLock::new(),
+        }
+    }
+
+    /// Calls a function with the name of each value that is set from now on, by whom it may be.
+    pub(super) fn on_change(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        // There is one server per store, which calls it once.
+        drop(self.on_change.set(Box::new(listener)));
+    }
+
+    /// The value of a key, if it is set.
+    pub(super) fn peek(&self, key: &str) -> Option<Vec<u8>> {
+        self.values().map.get(key).cloned()
+    }
+
+    fn values(&self) -> MutexGuard<'_, Values> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets a value and tells those who wait.
+    fn insert(&self, mut values: MutexGuard<'_, Values>, key: &str, value: &[u8]) -> Result<()> {
+        let old = values.map.get(key).map(Vec::len);
+        let keys = values.map.len() + usize::from(old.is_none());
+        let freed = old.map_or(0, |old| key.len() + old);
+        let bytes = values.bytes - freed + key.len() + value.len();
+        if keys > self.max_keys || bytes > self.max_bytes {
+            return Err(Error::argument(format!(
+                "the rendezvous store is full: it takes {} keys and {} bytes; delete what is not needed any more",
+                self.max_keys, self.max_bytes
+            )));
+        }
+        values.map.insert(key.to_owned(), value.to_vec());
+        values.bytes = bytes;
+        drop(values);
+        self.changed.notify_all();
+        if let Some(listener) = self.on_change.get() {
+            listener(key);
+        }
+        Ok(())
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -43,16 +105,14 @@ pub(super) fn check_sizes(key: &str, value: &[u8]) -> Result<()> {
 impl Store for MemoryStore {
     fn set(&self, key: &str, value: &[u8]) -> Result<()> {
         check_sizes(key, value)?;
-        self.values().insert(key.to_owned(), value.to_vec());
-        self.changed.notify_all();
-        Ok(())
+        self.insert(self.values(), key, value)
     }
 
     fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         let mut values = self.values();
         loop {
-            if let Some(value) = values.get(key) {
+            if let Some(value) = values.map.get(key) {
                 return Ok(value.clone());
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -72,8 +132,8 @@ impl Store for MemoryStore {
 
     fn add(&self, key: &str, amount: i64) -> Result<i64> {
         check_sizes(key, &[])?;
-        let mut values = self.values();
-        let old = match values.get(key) {
+        let values = self.values();
+        let old = match values.map.get(key) {
             None => 0,
             Some(value) => std::str::from_utf8(value)
                 .ok()
@@ -81,25 +141,23 @@ impl Store for MemoryStore {
                 .ok_or_else(|| Error::argument(format!("the value of '{key}' is no number to add to")))?,
         };
         let sum = old.wrapping_add(amount);
-        values.insert(key.to_owned(), sum.to_string().into_bytes());
-        self.changed.notify_all();
+        self.insert(values, key, sum.to_string().as_bytes())?;
         Ok(sum)
     }
 
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>> {
         check_sizes(key, desired)?;
-        let mut values = self.values();
-        let present = values.get(key).cloned();
+        let values = self.values();
+        let present = values.map.get(key).cloned();
         if present.as_deref().unwrap_or_default() != expected {
             return Ok(present.unwrap_or_default());
         }
-        values.insert(key.to_owned(), desired.to_vec());
-        self.changed.notify_all();
+        self.insert(values, key, desired)?;
         Ok(desired.to_vec())
     }
 
     fn wait(&self, keys: &[&str], timeout: Duration) -> Result<()> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         keys.iter().try_for_each(|key| {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.get(key, left) {
@@ -112,10 +170,15 @@ impl Store for MemoryStore {
 
     fn check(&self, keys: &[&str]) -> Result<bool> {
         let values = self.values();
-        Ok(keys.iter().all(|key| values.contains_key(*key)))
+        Ok(keys.iter().all(|key| values.map.contains_key(*key)))
     }
 
     fn delete(&self, key: &str) -> Result<bool> {
-        Ok(self.values().remove(key).is_some())
+        let mut values = self.values();
+        let Some(value) = values.map.remove(key) else {
+            return Ok(false);
+        };
+        values.bytes -= key.len() + value.len();
+        Ok(true)
     }
 }

@@ -2,11 +2,17 @@
 
 mod memory;
 mod prefix;
+mod tcp;
+#[cfg(test)]
+mod test_contract;
+mod torch;
 
 use std::time::Duration;
 
 pub use memory::MemoryStore;
 pub use prefix::PrefixStore;
+pub use tcp::{StoreLimits, StoreServer, TcpStore};
+pub use torch::TorchStore;
 
 use crate::Result;
 
