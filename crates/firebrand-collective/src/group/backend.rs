@@ -5,8 +5,6 @@ use std::sync::Arc;
 use super::queue::{Allocate, QueuedGroup};
 use super::single::Single;
 use super::{GroupContext, ProcessGroup};
-use crate::hierarchical::Hierarchical;
-use crate::node::node_of_each_rank;
 use crate::tcp::{Links, TcpTransport};
 use crate::transport::Transport;
 use crate::{Buffer, Error, Result};
@@ -70,40 +68,68 @@ pub fn connect(context: GroupContext, backend: Backend) -> Result<Arc<dyn Proces
             context.rank
         )));
     }
-    let heap = || -> Allocate { Box::new(|dtype, len| Ok(Buffer::zeros(dtype, len))) };
     let links = Links::connect(&context)?;
-    let (name, transport, allocate): (_, Box<dyn Transport>, Allocate) = if size == 1 {
-        ("single", Box::new(Single), heap())
-    } else if backend == Backend::Tcp {
-        ("tcp", Box::new(TcpTransport::connect(&context)?), heap())
-    } else {
-        let nodes = node_of_each_rank(&context)?;
-        let num_nodes = nodes.iter().max().map_or(0, |last| last + 1);
-        match num_nodes {
-            1 => {
-                let (transport, arena) = crate::shm::connect(&context)?;
-                (
-                    "shm",
-                    Box::new(transport),
-                    Box::new(move |dtype, len| arena.allocate(dtype, len)),
-                )
-            }
-            _ if backend == Backend::Shm => {
-                return Err(Error::argument(format!(
-                    "the group's ranks are on {num_nodes} nodes, which share no memory; use auto or tcp instead of shm"
-                )));
-            }
-            _ if num_nodes == size => ("tcp", Box::new(TcpTransport::connect(&context)?), heap()),
-            _ => {
-                let (transport, arena) = Hierarchical::connect(&context, &nodes)?;
-                (
-                    "hierarchical",
-                    Box::new(transport),
-                    Box::new(move |dtype, len| arena.allocate(dtype, len)),
-                )
-            }
-        }
+    let means = match backend {
+        _ if size == 1 => Means::on_the_heap("single", Single),
+        Backend::Tcp => Means::tcp(&context)?,
+        Backend::Auto | Backend::Shm => Means::by_node(&context, backend)?,
     };
-    let group = QueuedGroup::start(context, backend, name, transport, allocate, links)?;
-    Ok(Arc::new(group))
+    Ok(Arc::new(QueuedGroup::start(context, backend, means, links)?))
+}
+
+/// What a group moves bytes with.
+pub(super) struct Means {
+    pub name: &'static str,
+    pub transport: Box<dyn Transport>,
+    pub allocate: Allocate,
+}
+
+impl Means {
+    fn on_the_heap(name: &'static str, transport: impl Transport + 'static) -> Self {
+        Self {
+            name,
+            transport: Box::new(transport),
+            allocate: Box::new(|dtype, len| Ok(Buffer::zeros(dtype, len))),
+        }
+    }
+
+    fn tcp(context: &GroupContext) -> Result<Self> {
+        Ok(Self::on_the_heap("tcp", TcpTransport::connect(context)?))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn by_node(context: &GroupContext, backend: Backend) -> Result<Self> {
+        let in_arena = |name, transport: Box<dyn Transport>, arena: Arc<crate::shm::Arena>| Self {
+            name,
+            transport,
+            allocate: Box::new(move |dtype, len| arena.allocate(dtype, len)),
+        };
+        let nodes = crate::node::node_of_each_rank(context)?;
+        let num_nodes = nodes.iter().max().map_or(0, |last| last + 1);
+        if num_nodes == 1 {
+            let (transport, arena) = crate::shm::connect(context)?;
+            return Ok(in_arena("shm", Box::new(transport), arena));
+        }
+        if backend == Backend::Shm {
+            return Err(Error::argument(format!(
+                "the group's ranks are on {num_nodes} nodes, which share no memory; use auto or tcp instead of shm"
+            )));
+        }
+        if num_nodes == nodes.len() {
+            return Self::tcp(context);
+        }
+        let (transport, arena) = crate::hierarchical::Hierarchical::connect(context, &nodes)?;
+        Ok(in_arena("hierarchical", Box::new(transport), arena))
+    }
+
+    /// Shared memory and its hand-over are those of Linux.
+    #[cfg(not(target_os = "linux"))]
+    fn by_node(context: &GroupContext, backend: Backend) -> Result<Self> {
+        if backend == Backend::Shm {
+            return Err(Error::argument(
+                "shared memory between ranks works on Linux alone; use auto or tcp",
+            ));
+        }
+        Self::tcp(context)
+    }
 }

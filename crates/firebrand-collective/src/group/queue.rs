@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use super::backend::connect;
+use super::backend::{Means, connect};
 use super::{Backend, GroupContext, ProcessGroup};
 use crate::store::PrefixStore;
 use crate::tcp::Links;
@@ -52,11 +52,14 @@ impl QueuedGroup {
     pub(super) fn start(
         context: GroupContext,
         backend: Backend,
-        name: &'static str,
-        transport: Box<dyn Transport>,
-        allocate: Allocate,
+        means: Means,
         links: Arc<Links>,
     ) -> Result<Self> {
+        let Means {
+            name,
+            transport,
+            allocate,
+        } = means;
         let (jobs, queue) = channel();
         let runner = Runner {
             transport,
@@ -204,7 +207,10 @@ impl ProcessGroup for QueuedGroup {
         let mut sorted = ranks.to_vec();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::argument(format!("the subgroup names rank {} twice", pair[0])));
+            return Err(Error::argument(format!(
+                "the subgroup names rank {} twice",
+                pair[0]
+            )));
         }
         // Counted on every rank, so that all have the same name for it.
         let number = self.subgroups.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +223,10 @@ impl ProcessGroup for QueuedGroup {
                 format!("subgroup{number}"),
             )),
             rank,
-            global_ranks: ranks.iter().map(|rank| self.context.global_ranks[*rank]).collect(),
+            global_ranks: ranks
+                .iter()
+                .map(|rank| self.context.global_ranks[*rank])
+                .collect(),
             ..self.context.clone()
         };
         connect(context, self.backend).map(Some)
