@@ -57,7 +57,13 @@ impl Hierarchical {
     }
 
     /// One operation among the ranks of this node.
-    fn here(&mut self, call: &Call, operation: Operation, buffer: Buffer, patience: &Patience) -> Result<Buffer> {
+    fn here(
+        &mut self,
+        call: &Call,
+        operation: Operation,
+        buffer: Buffer,
+        patience: &Patience,
+    ) -> Result<Buffer> {
         let call = Call {
             operation,
             dtype: buffer.dtype(),
@@ -68,7 +74,13 @@ impl Hierarchical {
     }
 
     /// One operation among the first ranks of the nodes, if this is one.
-    fn between(&mut self, call: &Call, operation: Operation, buffer: Buffer, patience: &Patience) -> Result<Buffer> {
+    fn between(
+        &mut self,
+        call: &Call,
+        operation: Operation,
+        buffer: Buffer,
+        patience: &Patience,
+    ) -> Result<Buffer> {
         let call = Call {
             operation,
             dtype: buffer.dtype(),
@@ -81,7 +93,13 @@ impl Hierarchical {
         }
     }
 
-    fn all_reduce(&mut self, call: &Call, op: ReduceOp, buffer: Buffer, patience: &Patience) -> Result<Buffer> {
+    fn all_reduce(
+        &mut self,
+        call: &Call,
+        op: ReduceOp,
+        buffer: Buffer,
+        patience: &Patience,
+    ) -> Result<Buffer> {
         // A 16-bit float would be rounded on every node and again between them.
         match buffer.dtype() {
             DType::F16 => self.all_reduce_wide(call, op, buffer, patience, f16::to_f32, f16::from_f32),
@@ -99,15 +117,29 @@ impl Hierarchical {
         widen: fn(E) -> f32,
         narrow: fn(f32) -> E,
     ) -> Result<Buffer> {
-        let wide: Vec<f32> = buffer.as_slice::<E>()?.iter().map(|value| widen(*value)).collect();
+        let wide: Vec<f32> = buffer
+            .as_slice::<E>()?
+            .iter()
+            .map(|value| widen(*value))
+            .collect();
         let wide = self.all_reduce_exact(call, op, Buffer::from_slice(&wide), patience)?;
-        for (element, value) in buffer.as_mut_slice::<E>()?.iter_mut().zip(wide.as_slice::<f32>()?) {
+        for (element, value) in buffer
+            .as_mut_slice::<E>()?
+            .iter_mut()
+            .zip(wide.as_slice::<f32>()?)
+        {
             *element = narrow(*value);
         }
         Ok(buffer)
     }
 
-    fn all_reduce_exact(&mut self, call: &Call, op: ReduceOp, buffer: Buffer, patience: &Patience) -> Result<Buffer> {
+    fn all_reduce_exact(
+        &mut self,
+        call: &Call,
+        op: ReduceOp,
+        buffer: Buffer,
+        patience: &Patience,
+    ) -> Result<Buffer> {
         // The nodes may have different numbers of ranks: a mean is a sum that is divided once.
         let partial = match op {
             ReduceOp::Mean => ReduceOp::Sum,
@@ -171,7 +203,10 @@ impl Transport for Hierarchical {
 /// A new buffer with the bytes of elements of a type.
 fn copied(bytes: &[u8], dtype: DType) -> Result<Buffer> {
     if !bytes.len().is_multiple_of(dtype.size()) {
-        return Err(Error::argument(format!("{} bytes are no whole {dtype}", bytes.len())));
+        return Err(Error::argument(format!(
+            "{} bytes are no whole {dtype}",
+            bytes.len()
+        )));
     }
     let mut buffer = Buffer::zeros(dtype, bytes.len() / dtype.size());
     buffer.bytes_mut().copy_from_slice(bytes);

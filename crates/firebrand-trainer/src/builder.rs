@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use firebrand_strategy::{DdpOptions, GradientClip, NonFinite, Precision};
+use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
 
 use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
@@ -70,9 +70,21 @@ impl TrainerBuilder {
         self
     }
 
-    /// The options of data parallel training.
-    pub fn ddp(mut self, options: DdpOptions) -> Self {
-        self.config.ddp = options;
+    /// Whether ranks may use different parameters in a step; default no, and one that only some ranks use is an error.
+    pub fn find_unused_parameters(mut self, on: bool) -> Self {
+        self.config.find_unused_parameters = on;
+        self
+    }
+
+    /// A smaller type for gradients between ranks.
+    pub fn gradient_compression(mut self, compression: GradientCompression) -> Self {
+        self.config.gradient_compression = Some(compression);
+        self
+    }
+
+    /// The size of the buckets in which gradients are reduced, in MiB; default 25.
+    pub fn bucket_cap_mb(mut self, size: u64) -> Self {
+        self.config.bucket_cap_mb = size;
         self
     }
 
@@ -275,15 +287,22 @@ impl TrainerBuilder {
     /// [`Error::Option`] or [`Error::Contradiction`] for the first option that cannot be.
     pub fn build(self) -> Result<Trainer, Error> {
         self.config.check()?;
-        self.config.accelerator.prefer(self.config.precision);
+        let mut config = self.config;
+        if config.resume.is_none() {
+            // What restarts a program that failed says so.
+            config.resume = std::env::var("FIREBRAND_RESUME")
+                .ok()
+                .map(|from| Resume::from(from.as_str()));
+        }
+        config.accelerator.prefer(config.precision);
         let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
             Error::Contradiction(format!(
                 "hyper_parameters cannot be written down: {reason}; give a struct or a map"
             ))
         })?;
         Trainer::new(
-            World::join(&self.config)?,
-            self.config,
+            World::join(&config)?,
+            config,
             self.callbacks,
             self.loggers,
             self.profiler,

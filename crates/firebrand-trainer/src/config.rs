@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use firebrand_core::Stage;
-use firebrand_strategy::{DdpOptions, GradientClip, NonFinite, Precision};
+use firebrand_strategy::{DdpOptions, GradientClip, GradientCompression, NonFinite, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -46,8 +46,12 @@ pub struct TrainerConfig {
     pub num_nodes: Option<usize>,
     /// How ranks work together; default `single`, or `ddp` where there are several.
     pub strategy: Option<Strategy>,
-    /// The options of `ddp`.
-    pub ddp: DdpOptions,
+    /// Whether ranks may use different parameters in a step; see [`DdpOptions::find_unused_parameters`]. Default no.
+    pub find_unused_parameters: bool,
+    /// A smaller type for gradients between ranks; default none.
+    pub gradient_compression: Option<GradientCompression>,
+    /// The size of the buckets in which gradients are reduced, in MiB; default 25.
+    pub bucket_cap_mb: u64,
     /// In which dtype weights are kept and steps compute; default `32-true`.
     pub precision: Precision,
     /// The limit of epochs; default 1000 unless there is a limit of steps or time.
@@ -112,7 +116,9 @@ impl Default for TrainerConfig {
             devices: None,
             num_nodes: None,
             strategy: None,
-            ddp: DdpOptions::default(),
+            find_unused_parameters: false,
+            gradient_compression: None,
+            bucket_cap_mb: 25,
             precision: Precision::F32,
             max_epochs: None,
             min_epochs: None,
@@ -160,6 +166,16 @@ impl TrainerConfig {
             (Some(epochs), _, _) => Some(epochs),
             (None, None, None) => Some(1000),
             _ => None,
+        }
+    }
+
+    /// The options of data parallel training.
+    pub(crate) fn ddp(&self) -> DdpOptions {
+        DdpOptions {
+            bucket_bytes: usize::try_from(self.bucket_cap_mb << 20).unwrap_or(usize::MAX),
+            find_unused_parameters: self.find_unused_parameters,
+            compression: self.gradient_compression,
+            ..DdpOptions::default()
         }
     }
 

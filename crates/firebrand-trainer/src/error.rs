@@ -134,6 +134,9 @@ pub enum Error {
     /// The profiler's trace cannot be written.
     #[error(transparent)]
     Profiler(#[from] crate::profiler::ProfilerError),
+    /// The ranks could not be started or brought together.
+    #[error(transparent)]
+    Launch(#[from] firebrand_launch::Error),
     /// What went wrong between ranks.
     #[error(transparent)]
     Ranks(#[from] firebrand_collective::Error),

@@ -212,7 +212,7 @@ impl Trainer {
         module: Box<dyn ErasedModule>,
         data: &mut dyn ErasedDataModule,
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
-        crate::progress::init_tracing();
+        crate::progress::init_tracing(self.world.is_global_zero());
         self.config.accelerator.prefer(self.config.precision);
         let outcome = with_data(data, Stage::Train, |data| self.fit_prepared(module, data));
         self.profiler.report();
@@ -520,7 +520,7 @@ impl Trainer {
         module: Box<dyn ErasedModule>,
         from: Option<Resume>,
     ) -> Result<(Box<dyn ErasedModule>, Device), Error> {
-        crate::progress::init_tracing();
+        crate::progress::init_tracing(self.world.is_global_zero());
         self.config.accelerator.prefer(self.config.precision);
         let device = self.config.accelerator.device();
         let prepare = PrepareOptions {

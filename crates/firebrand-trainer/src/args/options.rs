@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use firebrand_strategy::{NonFinite, Precision};
+use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
 use crate::checkpoint::Resume;
@@ -28,6 +28,18 @@ pub(super) struct Options {
     /// How ranks work together
     #[arg(long, value_name = "single|ddp", value_parser = values::strategy)]
     pub(super) strategy: Option<Strategy>,
+
+    /// Let ranks use different parameters in a step
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false", value_parser = values::switch)]
+    pub(super) find_unused_parameters: Option<bool>,
+
+    /// Send gradients between ranks in a smaller type
+    #[arg(long, value_name = "bf16|f16", value_parser = values::compression)]
+    pub(super) gradient_compression: Option<GradientCompression>,
+
+    /// The size of the buckets in which gradients are reduced, in MiB
+    #[arg(long, allow_hyphen_values = true, value_name = "MIB", value_parser = values::at_least_one)]
+    pub(super) bucket_cap_mb: Option<u64>,
 
     /// In which dtype weights are kept and steps compute
     #[arg(long, value_name = "32-true|64-true", value_parser = values::precision)]

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use firebrand_strategy::{DdpOptions, GradientClip, NonFinite, Precision};
+use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
 
 use super::TrainerArgs;
 use crate::checkpoint::Resume;
@@ -43,7 +43,9 @@ fn unusual() -> TrainerConfig {
         devices: Some(2),
         num_nodes: Some(3),
         strategy: Some(Strategy::Ddp),
-        ddp: DdpOptions::default(),
+        find_unused_parameters: true,
+        gradient_compression: Some(GradientCompression::Bf16),
+        bucket_cap_mb: 7,
         precision: Precision::F64,
         max_epochs: Some(7),
         min_epochs: Some(2),
@@ -82,7 +84,8 @@ fn every_flag_reaches_the_configuration() {
                  --check-val-every-n-epoch 3 --num-sanity-val-steps 0 --accumulate-grad-batches 8 --gradient-clip-val 0.5 \
                  --gradient-clip-algorithm value --non-finite skip --detect-anomaly --log-every-n-steps 10 --seed 1234 \
                  --default-root-dir elsewhere/runs --name unusual --resume best --progress lines \
-                 --enable-checkpointing false --enable-model-summary=false --devices 2 --num-nodes 3 --strategy ddp";
+                 --enable-checkpointing false --enable-model-summary=false --devices 2 --num-nodes 3 --strategy ddp \
+                 --find-unused-parameters --gradient-compression bf16 --bucket-cap-mb 7";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     assert_eq!(resolve(&flags, TrainerConfig::default()).unwrap(), unusual());
 }

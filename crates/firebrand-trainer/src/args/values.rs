@@ -1,6 +1,6 @@
 //! How the values of flags, and of keys in a configuration file, are read; what is wrong is said with what is expected.
 
-use firebrand_strategy::{NonFinite, Precision};
+use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
 use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval, parse_duration};
 use crate::progress::ProgressMode;
@@ -58,6 +58,17 @@ pub(super) fn precision(text: &str) -> Result<Precision, String> {
 pub(super) fn strategy(text: &str) -> Result<Strategy, String> {
     let names = [Strategy::Single, Strategy::Ddp].map(|strategy| (strategy.as_str(), strategy));
     one_of(text, &names, &["pipeline", "hybrid"])
+}
+
+pub(super) fn compression(text: &str) -> Result<GradientCompression, String> {
+    one_of(
+        text,
+        &[
+            ("bf16", GradientCompression::Bf16),
+            ("f16", GradientCompression::F16),
+        ],
+        &[],
+    )
 }
 
 /// A number of devices or nodes.

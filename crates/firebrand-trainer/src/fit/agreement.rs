@@ -1,20 +1,31 @@
 //! What ranks tell each other with every update, so that all do the same without waiting for one another another time: whether a
-//! signal came, and the clock of the first rank.
+//! signal came, the clock of the first rank, and what became of the checkpoints that it writes.
 
 use super::fit_loop::FitLoop;
-use crate::signals::{Interrupt, SignalGuard};
-
-/// What this rank says: whether it was asked to end, by which signal, and the time if it is the first.
-pub(super) fn said(signals: &SignalGuard, is_global_zero: bool, elapsed: u64) -> Vec<f64> {
-    let asked = |signal: Interrupt| f64::from(u8::from(signals.requested() == Some(signal)));
-    let clock = if is_global_zero { elapsed as f64 } else { 0.0 };
-    vec![asked(Interrupt::Terminate), asked(Interrupt::Keyboard), clock]
-}
+use crate::signals::Interrupt;
 
 impl FitLoop<'_> {
+    /// What this rank says with the next update.
+    pub(super) fn said(&self) -> Vec<f64> {
+        let asked = |signal: Interrupt| f64::from(u8::from(self.signals.requested() == Some(signal)));
+        let (clock, written, failed) = if self.parts.world.is_global_zero() {
+            let (written, failed) = self.unsettled();
+            (self.elapsed() as f64, f64::from(written), failed as f64)
+        } else {
+            (0.0, 0.0, 0.0)
+        };
+        vec![
+            asked(Interrupt::Terminate),
+            asked(Interrupt::Keyboard),
+            clock,
+            written,
+            failed,
+        ]
+    }
+
     /// Takes over what all ranks said with an update.
     pub(super) fn hear(&mut self) {
-        let &[terminate, keyboard, clock] = self.engine.notes() else {
+        let &[terminate, keyboard, clock, written, failed] = self.engine.notes() else {
             return;
         };
         if terminate > 0.0 {
@@ -24,6 +35,7 @@ impl FitLoop<'_> {
         }
         if self.parts.world.size() > 1 {
             self.counters.elapsed_ms = clock as u64;
+            self.settle_told(written as u32, failed as u64);
         }
     }
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -81,6 +81,10 @@ pub(crate) struct FitLoop<'a> {
     pub(super) last_validation: u64,
     pub(super) stop: Option<String>,
     pub(super) requests: Vec<CheckpointRequest>,
+    /// Checkpoints of which it is not known yet what became of them, the oldest first.
+    pub(super) submitted: VecDeque<PathBuf>,
+    /// Of the oldest of those, whether each could be written; what only rank 0 knows until it tells the others.
+    pub(super) written: Vec<bool>,
     pub(super) submitted_last: Option<PathBuf>,
     pub(super) submitted_best: Option<PathBuf>,
     pub(super) saved_at: Option<u64>,
@@ -169,6 +173,8 @@ impl<'a> FitLoop<'a> {
             last_validation: 0,
             stop: None,
             requests: Vec::new(),
+            submitted: VecDeque::new(),
+            written: Vec::new(),
             submitted_last: None,
             submitted_best: None,
             saved_at: None,
@@ -281,15 +287,17 @@ impl<'a> FitLoop<'a> {
         self.parts.progress.finish();
         drop(self.parts.loggers.finish()); // Warned about by `finish`.
         let stop_reason = outcome?;
+        let of_zero = (self.last.take(), self.best.take(), self.failed_saves);
+        let (last, best, failed_saves) = self.parts.world.from_zero(|| Ok(of_zero))?;
         let report = FitReport {
             global_step: self.counters.global_step,
             epoch: self.counters.epoch,
             stop_reason,
             metrics: self.metrics,
             run_directory: self.parts.run.as_ref().map(|run| run.path().to_owned()),
-            last_checkpoint: self.last,
-            best_checkpoint: self.best,
-            failed_saves: self.failed_saves,
+            last_checkpoint: last,
+            best_checkpoint: best,
+            failed_saves,
             last_epoch: self.counters.last_epoch(),
         };
         Ok((self.module, report))
@@ -474,7 +482,7 @@ fn kept_batch_size(
 /// What becomes of gradients.
 fn exchange(world: &World, config: &TrainerConfig) -> Box<dyn GradientExchange> {
     match world.group() {
-        Some(group) => Box::new(DataParallel::new(Arc::clone(group), config.ddp.clone())),
+        Some(group) => Box::new(DataParallel::new(Arc::clone(group), config.ddp())),
         None => Box::new(SingleDevice::new()),
     }
 }

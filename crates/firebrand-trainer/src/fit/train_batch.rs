@@ -7,7 +7,6 @@ use crate::Error;
 use crate::data::LoadedBatch;
 use crate::loggers::LogRow;
 
-use super::agreement;
 use super::events::{callbacks, module_hook};
 use super::fit_loop::FitLoop;
 
@@ -101,19 +100,15 @@ impl FitLoop<'_> {
     }
 
     fn update(&mut self, optimizer: usize) -> Result<Update, Error> {
+        let said = self.said();
+        self.engine.say(said);
         let _span = self.parts.profiler.span("update");
-        let elapsed = self.elapsed();
         let mut step = self.context(optimizer);
         let mut before = |module: &mut dyn firebrand_core::ErasedModule| {
             module
                 .on_before_optimizer_step(&mut step)
                 .map_err(|source| firebrand_strategy::Error::step("on_before_optimizer_step", &step, source))
         };
-        self.engine.say(agreement::said(
-            &self.signals,
-            self.parts.world.is_global_zero(),
-            elapsed,
-        ));
         let update = self.engine.update(self.module.as_mut(), optimizer, &mut before)?;
         self.add_logs(step.take_logs(), 1.0)?;
         self.hear();
@@ -125,9 +120,9 @@ impl FitLoop<'_> {
         let batch = self.placed(loaded.batch);
         self.seed_step(0);
         let mut step = self.context(0);
-        let _span = self.parts.profiler.span("training_step");
-        let said = agreement::said(&self.signals, self.parts.world.is_global_zero(), self.elapsed());
+        let said = self.said();
         self.engine.say(said);
+        let _span = self.parts.profiler.span("training_step");
         let mut engine = self.engine.manual(&step);
         let outcome = self.module.manual_training_step(&mut engine, batch, &mut step);
         let update = engine.outcome();

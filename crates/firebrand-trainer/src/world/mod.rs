@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use firebrand_collective::{Buffer, DType, ProcessGroup, ReduceOp, Topology};
+use firebrand_launch::{JoinOptions, Launch, Requested, Session, detect, threads_per_rank};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::data::Shard;
+use crate::options::Strategy;
 use crate::{Error, TrainerConfig};
 
 /// The ranks of a run, as one of them sees them. Every rank calls what communicates in the same order.
@@ -15,6 +17,8 @@ pub(crate) struct World {
     topology: Topology,
     /// `None` for one rank.
     group: Option<Arc<dyn ProcessGroup>>,
+    /// Watches over the ranks; its end is this rank's goodbye.
+    session: Option<Arc<Session>>,
 }
 
 impl World {
@@ -23,21 +27,36 @@ impl World {
         Self {
             topology: Topology::single(),
             group: None,
+            session: None,
         }
     }
 
     /// The ranks that the options and the environment speak of.
+    ///
+    /// # Errors
+    ///
+    /// If they contradict each other, or the ranks do not come together.
     pub(crate) fn join(config: &TrainerConfig) -> Result<Self, Error> {
-        let _ = config;
-        Ok(Self::single())
-    }
-
-    /// The ranks of a group.
-    pub(crate) fn of(topology: Topology, group: Arc<dyn ProcessGroup>) -> Self {
-        Self {
-            group: (topology.world_size > 1).then_some(group),
-            topology,
+        let launch = launch(config)?;
+        if config.strategy == Some(Strategy::Single) && !matches!(launch, Launch::Single) {
+            return Err(Error::Contradiction(
+                "the strategy `single` has one rank, and devices, num_nodes or the launcher ask for several; use the strategy `ddp`, \
+                 or one device"
+                    .to_owned(),
+            ));
         }
+        if let Launch::Spawn(plan) = &launch {
+            share_cores(plan.num_local);
+        }
+        let options = JoinOptions::from_environment(&variable)?;
+        let Some(session) = Session::join(&launch, options)? else {
+            return Ok(Self::single());
+        };
+        Ok(Self {
+            topology: session.topology().clone(),
+            group: Some(Arc::clone(session.group())),
+            session: Some(Arc::new(session)),
+        })
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -116,10 +135,15 @@ impl World {
             && !matches!(error, Error::Interrupted { .. })
         {
             let cause = firebrand_core::ErrorChain(error).to_string();
-            group.health().fail(firebrand_collective::Error::RankFailed {
-                rank: self.rank(),
-                cause,
-            });
+            match &self.session {
+                Some(session) => session.fail(&cause),
+                None => {
+                    let rank = self.rank();
+                    group
+                        .health()
+                        .fail(firebrand_collective::Error::RankFailed { rank, cause });
+                }
+            }
         }
         outcome
     }
@@ -160,6 +184,34 @@ impl World {
         let mut gathered: Vec<Vec<u8>> = parts.map(|(part, len)| part[..*len].to_vec()).collect();
         gathered.resize(lens.len(), Vec::new());
         Ok(gathered)
+    }
+}
+
+/// What the options and the environment ask for.
+fn launch(config: &TrainerConfig) -> Result<Launch, Error> {
+    let requested = Requested {
+        devices: config.devices,
+        num_nodes: config.num_nodes,
+    };
+    // A rank that another one has started asks for what that one asks for: a second trainer of the program may be for one rank.
+    let foreign = |name: &str| variable(name).filter(|_| !name.starts_with("FIREBRAND_"));
+    match detect(&requested, &foreign)? {
+        Launch::Spawn(_) if variable("FIREBRAND_RANK").is_some() => Ok(detect(&requested, &variable)?),
+        launch => Ok(launch),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Leaves the other ranks of the node their part of the cores, unless the user has said how many threads there are to be.
+fn share_cores(num_local: usize) {
+    if variable("RAYON_NUM_THREADS").is_none() {
+        // Too late if something was computed before: then this rank keeps the threads that it has.
+        let _ = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads_per_rank(num_local))
+            .build_global();
     }
 }
 
