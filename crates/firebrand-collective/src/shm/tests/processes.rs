@@ -159,7 +159,7 @@ fn reduces_until_a_rank_fails() {
             context.store.set("reducing", b"").unwrap();
         }
         let len = [10, 5000, 1 << 20][round as usize % 3];
-        let buffer = rank.buffer(&vec![1.0f32; len], round % 2 == 0);
+        let buffer = rank.buffer(&vec![1.0f32; len], round.is_multiple_of(2));
         match rank.run(Operation::AllReduce(ReduceOp::Sum), buffer) {
             Ok(found) => {
                 assert!(
