@@ -214,12 +214,13 @@ fn comes_and_goes() {
             let buffer = rank.buffer(&vec![1.0f32; len], len == 10);
             rank.run(Operation::AllReduce(ReduceOp::Sum), buffer).unwrap();
         }
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(maps.contains("memfd:firebrand"));
-        assert_eq!((named("/dev/shm"), named("/tmp")), (before.1, before.2));
-        // Nor while they run: the mappings are all that is kept open.
+        // Nor while they run: the mappings are all that is kept. One rank looks, since looking opens a file.
         rank.barrier().unwrap();
-        assert_eq!(open(), before.0);
+        if rank.rank == 0 {
+            assert_eq!((open(), named("/dev/shm"), named("/tmp")), before);
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            assert!(maps.contains("memfd:firebrand"));
+        }
         rank.barrier().unwrap();
     });
     assert_eq!((open(), named("/dev/shm"), named("/tmp")), before);
