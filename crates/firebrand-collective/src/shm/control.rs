@@ -9,7 +9,7 @@ use crate::transport::{Call, Patience};
 use crate::{Error, Result};
 
 /// The most bytes of a buffer that are passed in the control memory, where one synchronisation is enough.
-pub(super) const INLINE: usize = 4096;
+pub(super) const INLINE: usize = 8192;
 
 /// How long a wait spins, if every rank has a core: about what it costs to sleep and be woken.
 const SPIN: Duration = Duration::from_micros(30);
@@ -120,7 +120,7 @@ impl Control {
         slot.offset.store(source.offset as u64, Relaxed);
         slot.staged.store(u64::from(source.staged), Relaxed);
         slot.payload.write(payload);
-        self.area(self.rank).core.store(core(), Relaxed);
+        self.area(self.rank).core.store(current_core(), Relaxed);
         self.advance(Progress::Arrived, operation + 1);
     }
 
@@ -193,7 +193,7 @@ impl Control {
             return Ok(());
         }
         // A peer on the same core, where the system may well put two that wake each other, goes on only when this rank sleeps.
-        if self.spin && area.core.load(Relaxed) != core() {
+        if self.spin && area.core.load(Relaxed) != current_core() {
             let start = Instant::now();
             while start.elapsed() < SPIN {
                 for _ in 0..16 {
@@ -226,7 +226,7 @@ impl Control {
                 let _ = futex::wait(&area.event, futex::Flags::empty(), event, Some(&period));
             }
             area.sleepers.0.fetch_sub(1, SeqCst);
-            self.area(self.rank).core.store(core(), Relaxed);
+            self.area(self.rank).core.store(current_core(), Relaxed);
         }
     }
 
@@ -267,6 +267,6 @@ impl Control {
 }
 
 /// The core that this thread runs on.
-fn core() -> u32 {
+fn current_core() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }

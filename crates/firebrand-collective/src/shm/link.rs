@@ -35,6 +35,12 @@ impl Link {
         })
     }
 
+    /// The peer has told who it is.
+    pub(super) fn name(&mut self, global_rank: usize) {
+        self.peer = format!("rank {global_rank}");
+        self.waiting_for = vec![global_rank];
+    }
+
     pub(super) fn is_same_user(&self) -> Result<bool> {
         let peer = rustix::net::sockopt::socket_peercred(&self.stream)
             .map_err(|error| Error::system(format!("the user of {}", self.peer), error))?;

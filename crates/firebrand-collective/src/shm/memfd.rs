@@ -58,7 +58,7 @@ pub(super) fn arena(ranks: usize) -> Result<(OwnedFd, Mapping)> {
     let memory = (memory.totalram as usize).saturating_mul(memory.mem_unit as usize);
     let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut size = (memory.clamp(MIN_ARENA, 1 << 42).min(limit) >> 21 << 21).max(MIN_ARENA);
+    let mut size = (memory.min(limit) >> 21 << 21).max(MIN_ARENA);
     loop {
         let file = create("firebrand-arena", size)?;
         // This rank will also map the arenas of its peers, which have this size if the ranks have the same limits.

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::control::RankArea;
 use crate::{Error, Result};
@@ -32,7 +32,10 @@ pub(super) struct Mapping(MmapRaw);
 impl Mapping {
     /// Maps a file of `len` bytes, which must be sealed against shrinking, to be read and written.
     pub(super) fn writable(file: &OwnedFd, len: usize) -> std::io::Result<Self> {
-        MmapOptions::new().len(len).map_raw(file.as_raw_fd()).map(Self)
+        MmapOptions::new()
+            .len(len)
+            .map_raw(file.as_raw_fd())
+            .map(Self::without_dump)
     }
 
     /// The same, to be read only.
@@ -40,7 +43,14 @@ impl Mapping {
         MmapOptions::new()
             .len(len)
             .map_raw_read_only(file.as_raw_fd())
-            .map(Self)
+            .map(Self::without_dump)
+    }
+
+    /// A dump of a process that crashes leaves it out: to write one, the system would fill all of the memory with zeros.
+    fn without_dump(mapping: MmapRaw) -> Self {
+        // An old kernel may refuse; the dump is larger then.
+        let _ = mapping.advise(Advice::DontDump);
+        Self(mapping)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -67,7 +77,7 @@ impl Mapping {
     /// region.
     pub(super) fn discard(&self, pages: Range<usize>) -> bool {
         // The system would round the start down.
-        if pages.start % rustix::param::page_size() != 0 || self.check(&pages).is_err() {
+        if !pages.start.is_multiple_of(rustix::param::page_size()) || self.check(&pages).is_err() {
             return false;
         }
         // SAFETY: the pages lie in the mapping, and no region, thus no reference, covers them. No peer reads them, since they

@@ -55,7 +55,7 @@ mod tests {
                 prop_assert!(!range.is_empty() && range.len() <= most);
                 for rank in 0..ranks {
                     let part = part(&range, rank, ranks);
-                    prop_assert!(part.is_empty() || part.start % LINE == 0);
+                    prop_assert!(part.is_empty() || part.start.is_multiple_of(LINE));
                     prop_assert_eq!(part.start, at);
                     at = part.end;
                 }

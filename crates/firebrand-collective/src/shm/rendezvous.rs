@@ -205,7 +205,13 @@ fn welcome(
         .authenticate(&context.secret, Side::Server, &brief)
         .and_then(|()| link.receive(&brief));
     match met {
-        Ok((rank, file)) => Ok(Some((link, rank as usize, file))),
+        Ok((rank, file)) => {
+            let rank = rank as usize;
+            if let Some(global_rank) = context.global_ranks.get(rank) {
+                link.name(*global_rank);
+            }
+            Ok(Some((link, rank, file)))
+        }
         Err(error @ Error::Secret { .. }) => Err(error),
         // One that does not speak the protocol, or left in the middle: it is not waited for, ranks are.
         Err(_) => patience.check(Vec::new).map(|()| None),

@@ -130,8 +130,8 @@ proptest! {
     ) {
         let found = take(&steps, ranks);
         for (number, step) in steps.iter().enumerate() {
-            for rank in 0..ranks {
-                let buffer = &found[rank][number];
+            for (rank, found) in found.iter().enumerate() {
+                let buffer = &found[number];
                 prop_assert_eq!(buffer.dtype(), step.dtype);
                 prop_assert!(
                     buffer.bytes() == expected(step, number, rank, ranks),

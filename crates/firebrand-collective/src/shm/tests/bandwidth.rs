@@ -19,8 +19,8 @@ const SIZES: [usize; 9] = [
 
 #[test]
 #[ignore = "a measurement"]
-fn all_reduce_of_two_processes() {
-    for ranks in [2] {
+fn all_reduce_of_processes() {
+    for ranks in [2, 4] {
         let folder = tempfile::tempdir().unwrap();
         let processes: Vec<Process> = (0..ranks)
             .map(|rank| Process::start("shm::tests::bandwidth::measures", folder.path(), rank, ranks))

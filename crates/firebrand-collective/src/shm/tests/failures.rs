@@ -1,5 +1,6 @@
 //! What goes wrong ends with an error that names it, on every rank, in time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::*;
@@ -111,10 +112,15 @@ fn a_rank_that_does_not_come_is_named_at_the_deadline() {
 
 #[test]
 fn a_failure_elsewhere_ends_a_wait_soon() {
+    let ended = AtomicBool::new(false);
     with_ranks(2, PATIENT, |mut rank| {
         rank.barrier().unwrap();
         if rank.rank == 1 {
-            std::thread::sleep(Duration::from_millis(500));
+            // It neither comes nor leaves.
+            let start = Instant::now();
+            while !ended.load(Ordering::Relaxed) && start.elapsed() < PATIENT {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             return;
         }
         let health = Arc::clone(&rank.health);
@@ -128,6 +134,7 @@ fn a_failure_elsewhere_ends_a_wait_soon() {
         });
         let error = rank.barrier().unwrap_err();
         let after = failed.join().unwrap().elapsed();
+        ended.store(true, Ordering::Relaxed);
         assert!(matches!(error, Error::RankFailed { rank: 77, .. }), "{error}");
         assert!(after < Duration::from_millis(300), "{after:?}");
     });

@@ -159,7 +159,7 @@ fn reduces_until_a_rank_fails() {
             context.store.set("reducing", b"").unwrap();
         }
         let len = [10, 5000, 1 << 20][round as usize % 3];
-        let buffer = rank.buffer(&vec![1.0f32; len], round % 2 == 0);
+        let buffer = rank.buffer(&vec![1.0f32; len], round.is_multiple_of(2));
         match rank.run(Operation::AllReduce(ReduceOp::Sum), buffer) {
             Ok(found) => {
                 assert!(
@@ -214,12 +214,13 @@ fn comes_and_goes() {
             let buffer = rank.buffer(&vec![1.0f32; len], len == 10);
             rank.run(Operation::AllReduce(ReduceOp::Sum), buffer).unwrap();
         }
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(maps.contains("memfd:firebrand"));
-        assert_eq!((named("/dev/shm"), named("/tmp")), (before.1, before.2));
-        // Nor while they run: the mappings are all that is kept open.
+        // Nor while they run: the mappings are all that is kept. One rank looks, since looking opens a file.
         rank.barrier().unwrap();
-        assert_eq!(open(), before.0);
+        if rank.rank == 0 {
+            assert_eq!((open(), named("/dev/shm"), named("/tmp")), before);
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            assert!(maps.contains("memfd:firebrand"));
+        }
         rank.barrier().unwrap();
     });
     assert_eq!((open(), named("/dev/shm"), named("/tmp")), before);
