@@ -253,12 +253,14 @@ impl Pace {
         due
     }
 
-    /// Called once per turn: whether this one comes much later than it should, since the process was stopped.
-    pub fn is_late(&mut self) -> bool {
+    /// Called at the beginning of each turn: the time by which all of the turn judges, and whether it comes much later than it
+    /// should. Then the process was stopped, and what others sent meanwhile has yet to be read. If it is stopped within a turn,
+    /// the turn judges by the time before, and the next one is late.
+    pub fn begin_turn(&mut self) -> (Instant, bool) {
         let now = Instant::now();
         let late = now.duration_since(self.last_turn) > 2 * self.period;
         self.last_turn = now;
-        late
+        (now, late)
     }
 }
 

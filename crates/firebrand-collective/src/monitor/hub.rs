@@ -90,7 +90,7 @@ impl Hub {
     fn turn(&mut self) {
         let (guests, ranks) = self.poll();
         self.alarm.reset();
-        let late = self.pace.is_late();
+        let (now, late) = self.pace.begin_turn();
         for rank in ranks {
             self.receive(rank);
         }
@@ -105,8 +105,8 @@ impl Hub {
         if let Some(failure) = self.outbox.take_report() {
             self.hear(failure, 0);
         }
-        self.look_for_silence(late);
-        if let Some((failure, _)) = self.suspicion.take_if(|(_, until)| *until <= Instant::now()) {
+        self.look_for_silence(now, late);
+        if let Some((failure, _)) = self.suspicion.take_if(|(_, until)| *until <= now) {
             self.decide(failure);
         }
         if self.pace.is_due() {
@@ -296,15 +296,14 @@ impl Hub {
         self.outbox.arrived(rank);
     }
 
-    fn look_for_silence(&mut self, late: bool) {
+    fn look_for_silence(&mut self, now: Instant, late: bool) {
         let mut silent = Vec::new();
         for (rank, state) in &mut self.ranks {
             if let Rank::Present { last_heard, .. } = state {
                 if late {
-                    // This process was stopped itself: what the ranks sent meanwhile has yet to be read.
-                    *last_heard = Instant::now();
+                    *last_heard = now;
                 }
-                if last_heard.elapsed() > self.silence {
+                if now.saturating_duration_since(*last_heard) > self.silence {
                     silent.push(*rank);
                 }
             }

@@ -64,7 +64,7 @@ impl Member {
     fn turn(&mut self) -> Then {
         let ready = self.poll();
         self.alarm.reset();
-        let late = self.pace.is_late();
+        let (now, late) = self.pace.begin_turn();
         if let Some(lost) = self.lost {
             return self.mourn(lost);
         }
@@ -76,10 +76,9 @@ impl Member {
             }
         }
         if late {
-            // This process was stopped itself: what the hub sent meanwhile has yet to be read.
-            self.last_heard = Instant::now();
+            self.last_heard = now;
         }
-        if self.last_heard.elapsed() > self.silence {
+        if now.saturating_duration_since(self.last_heard) > self.silence {
             self.health.fail(Failure::silence(0, self.silence).error());
             return Then::End;
         }
