@@ -93,7 +93,7 @@ impl TcpStore {
             None => self.reconnect()?,
         };
         let (stream, answer) = match self.exchange(stream, &frame, deadline) {
-            Err(Error::Connect { .. }) if repeat && !fresh => {
+            Err(Error::Connect { .. }) if repeat && !fresh && Instant::now() < deadline => {
                 self.idle().clear();
                 let stream = self.reconnect()?;
                 self.exchange(stream, &frame, deadline)?
