@@ -80,7 +80,7 @@ impl TcpStore {
         wait: Duration,
         read: impl FnOnce(Response<'_>) -> Option<T>,
     ) -> Result<T> {
-        let deadline = deadline(wait.saturating_add(GRACE));
+        let deadline = deadline(wait.saturating_add(GRACE.min(self.timeout)));
         let frame = request.encode();
         let repeat = matches!(
             request,

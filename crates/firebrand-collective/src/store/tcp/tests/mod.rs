@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{StoreLimits, StoreServer, TcpStore};
+use crate::auth::{Side, authenticate};
 use crate::store::{Store, test_contract};
 use crate::{Error, Health};
 
@@ -163,6 +164,30 @@ fn a_client_goes_on_with_a_server_that_was_started_again_when_it_only_reads() {
     assert!(store.add("count", 1).is_err());
     assert_eq!(store.add("count", 1).unwrap(), 1);
     drop(third);
+}
+
+/// As a stopped process is: the connections stand, and nothing comes.
+#[test]
+fn a_server_that_does_not_answer_is_named_soon_after_the_deadline() {
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            authenticate(&mut stream, SECRET, "store", Side::Server, "a client").unwrap();
+            open.push(stream);
+        }
+    });
+    let store = TcpStore::connect(address, SECRET, Duration::from_millis(300)).unwrap();
+    let start = Instant::now();
+    for error in [
+        store.get("k", Duration::from_millis(300)).unwrap_err(),
+        store.set("k", b"").unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains(&format!("{address} does not answer")), "{text}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]
