@@ -70,6 +70,9 @@ fn strangers_hold_up_nobody_and_are_sent_away() {
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
+/// What a client does to the server on a connection that has proved itself.
+type Attack<'a> = Box<dyn Fn(&mut TcpStream) + 'a>;
+
 #[test]
 fn clients_that_break_the_protocol_are_sent_away_and_disturb_nobody() {
     let server = server();
@@ -79,7 +82,7 @@ fn clients_that_break_the_protocol_are_sent_away_and_disturb_nobody() {
         value: b"v",
     }
     .encode();
-    let broken: Vec<Box<dyn Fn(&mut TcpStream)>> = vec![
+    let broken: Vec<Attack<'_>> = vec![
         Box::new(|stream| stream.write_all(&u32::MAX.to_le_bytes()).unwrap()),
         Box::new(|stream| stream.write_all(&(MAX_FRAME as u32 + 1).to_le_bytes()).unwrap()),
         Box::new(|stream| send(stream, &[])),
