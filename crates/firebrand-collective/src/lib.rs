@@ -35,6 +35,8 @@ pub use health::Health;
 pub use monitor::{Monitor, MonitorContext};
 pub use reduce::{ReduceOp, reduce_into, scale};
 pub use secret::Secret;
-pub use store::{MemoryStore, PrefixStore, Store, StoreLimits, StoreServer, TcpStore, TorchStore};
+pub use store::{
+    MAX_KEY, MAX_VALUE, MemoryStore, PrefixStore, Store, StoreLimits, StoreServer, TcpStore, TorchStore,
+};
 pub use topology::Topology;
 pub use work::{Completion, Work};

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 
-use super::handle::{GRACE, LINGER, MonitorContext, Pace};
+use super::MonitorContext;
+use super::handle::{GRACE, LINGER};
 use super::message::{Failure, MAX_FRAME, Message};
 use super::outbox::{Closing, Outbox};
+use super::pace::Pace;
 use crate::control::{Alarm, Connection, poll};
 use crate::{Error, Health, Result};
 
@@ -64,7 +66,7 @@ impl Member {
     fn turn(&mut self) -> Then {
         let ready = self.poll();
         self.alarm.reset();
-        let late = self.pace.is_late();
+        let (now, late) = self.pace.begin_turn();
         if let Some(lost) = self.lost {
             return self.mourn(lost);
         }
@@ -76,10 +78,9 @@ impl Member {
             }
         }
         if late {
-            // This process was stopped itself: what the hub sent meanwhile has yet to be read.
-            self.last_heard = Instant::now();
+            self.last_heard = now;
         }
-        if self.last_heard.elapsed() > self.silence {
+        if now.saturating_duration_since(self.last_heard) > self.silence {
             self.health.fail(Failure::silence(0, self.silence).error());
             return Then::End;
         }
