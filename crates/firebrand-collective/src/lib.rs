@@ -16,6 +16,7 @@ mod monitor;
 mod reduce;
 mod secret;
 mod store;
+mod tcp;
 mod topology;
 mod transport;
 mod work;
