@@ -55,7 +55,9 @@ impl Dial {
             .name("firebrand-dial".to_owned())
             .stack_size(STACK)
             .spawn(move || done(self.connect()))
-            .map_err(|error| Error::system("a thread to connect to another rank could not be started", error))?;
+            .map_err(|error| {
+                Error::system("a thread to connect to another rank could not be started", error)
+            })?;
         Ok(())
     }
 

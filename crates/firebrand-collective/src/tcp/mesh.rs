@@ -32,7 +32,10 @@ pub(super) fn connect(context: &GroupContext) -> Result<Vec<Option<TcpStream>>> 
     if size == 1 {
         return Ok(streams);
     }
-    let what = format!("connecting rank {} to its group over TCP", context.global_ranks[rank]);
+    let what = format!(
+        "connecting rank {} to its group over TCP",
+        context.global_ranks[rank]
+    );
     let patience = Patience::new(Arc::clone(&context.health), what, context.timeout);
     let wanted = neighbours(rank, size);
     let (waker, alarm) = alarm()?;
@@ -56,7 +59,10 @@ pub(super) fn connect(context: &GroupContext) -> Result<Vec<Option<TcpStream>>> 
         let mut fds: Vec<PollFd<'_>> = vec![alarm.poll_fd()];
         reception.poll_fds(&mut fds);
         let soon = Instant::now() + patience.period();
-        poll(&mut fds, Some(reception.next_look().map_or(soon, |look| look.min(soon))));
+        poll(
+            &mut fds,
+            Some(reception.next_look().map_or(soon, |look| look.min(soon))),
+        );
         alarm.reset();
         for (peer, stream) in reception.admit() {
             // Of two from the same rank, the first is one that it gave up.

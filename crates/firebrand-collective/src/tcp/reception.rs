@@ -39,13 +39,7 @@ impl Reception {
         let what = format!("rank {}", context.global_ranks[context.rank]);
         let listener = listen(SocketAddr::new(context.address, 0), &what)?;
         let address = check_listener(&listener, &what)?;
-        let gate = Gate::new(
-            listener,
-            context.secret.clone(),
-            purpose,
-            LIMITS,
-            waker,
-        )?;
+        let gate = Gate::new(listener, context.secret.clone(), purpose, LIMITS, waker)?;
         context
             .store
             .set(&key(purpose, context.rank), address.to_string().as_bytes())?;

@@ -72,7 +72,13 @@ impl TcpTransport {
         Ok(buffer)
     }
 
-    fn all_reduce(&mut self, call: &Call, op: ReduceOp, mut buffer: Buffer, patience: &Patience) -> Result<Buffer> {
+    fn all_reduce(
+        &mut self,
+        call: &Call,
+        op: ReduceOp,
+        mut buffer: Buffer,
+        patience: &Patience,
+    ) -> Result<Buffer> {
         if self.is_small(&buffer) {
             let size = buffer.size();
             self.gather(buffer.bytes(), patience)?;
@@ -122,7 +128,13 @@ impl TcpTransport {
         Ok(all)
     }
 
-    fn broadcast(&mut self, call: &Call, root: usize, mut buffer: Buffer, patience: &Patience) -> Result<Buffer> {
+    fn broadcast(
+        &mut self,
+        call: &Call,
+        root: usize,
+        mut buffer: Buffer,
+        patience: &Patience,
+    ) -> Result<Buffer> {
         if root >= self.size {
             return Err(Error::argument(format!(
                 "rank {root} cannot broadcast in a group of {}",

@@ -37,7 +37,11 @@ impl Header {
 
     /// Takes its part of the bytes that went over the wire; returns the rest.
     fn advance(&mut self, bytes: usize) -> usize {
-        let left = if self.used { self.bytes.len() - self.done } else { 0 };
+        let left = if self.used {
+            self.bytes.len() - self.done
+        } else {
+            0
+        };
         let part = left.min(bytes);
         self.done += part;
         bytes - part

@@ -153,7 +153,11 @@ impl Wires {
         let Some(wire) = &mut self.wires[index] else {
             return Ok(false);
         };
-        let data = if ends.to == Some(index) { flow.outgoing() } else { &[] };
+        let data = if ends.to == Some(index) {
+            flow.outgoing()
+        } else {
+            &[]
+        };
         if data.is_empty() && !wire.is_announcing() {
             return Ok(false);
         }
@@ -171,7 +175,11 @@ impl Wires {
         let Some(wire) = &mut self.wires[index] else {
             return Ok(false);
         };
-        let data = if ends.from == Some(index) { flow.incoming() } else { &mut [] };
+        let data = if ends.from == Some(index) {
+            flow.incoming()
+        } else {
+            &mut []
+        };
         if data.is_empty() && !wire.is_expecting() {
             return Ok(false);
         }
@@ -251,7 +259,9 @@ impl Wires {
             }
             std::thread::sleep(Health::PERIOD / 2);
         }
-        let during = self.call.map_or_else(|| "an operation".to_owned(), |call| call.to_string());
+        let during = self
+            .call
+            .map_or_else(|| "an operation".to_owned(), |call| call.to_string());
         let how = how_it_ended(error);
         Error::RankFailed {
             rank: self.global_ranks[index],
@@ -311,7 +321,12 @@ fn mismatch(first: (usize, Call), other: (usize, Call)) -> Error {
     let prefix = format!("seq {} ", first.1.sequence);
     let text = if first.1.sequence == other.1.sequence {
         let [one, two] = [first, other].map(|(_, call)| call.to_string().replacen(&prefix, "", 1));
-        format!("{}: rank {} {one}, rank {} {two}", prefix.trim_end(), first.0, other.0)
+        format!(
+            "{}: rank {} {one}, rank {} {two}",
+            prefix.trim_end(),
+            first.0,
+            other.0
+        )
     } else {
         format!("rank {} {}, rank {} {}", first.0, first.1, other.0, other.1)
     };

@@ -79,7 +79,11 @@ impl Links {
         };
         let (work, completion) = Work::pending();
         // If the thread is gone, the message is dropped and ends the work.
-        drop(worker.commands.send(command(peer, Message::new(buffer, completion))));
+        drop(
+            worker
+                .commands
+                .send(command(peer, Message::new(buffer, completion))),
+        );
         worker.waker.wake();
         work
     }
@@ -93,7 +97,9 @@ impl Handle {
         let thread = std::thread::Builder::new()
             .name("firebrand-links".to_owned())
             .spawn(move || worker.run())
-            .map_err(|error| Error::system("a thread for the links of a group could not be started", error))?;
+            .map_err(|error| {
+                Error::system("a thread for the links of a group could not be started", error)
+            })?;
         Ok(Self {
             commands,
             waker,

@@ -78,7 +78,10 @@ impl Worker {
 
     /// Waits until something can be done. If a message is under way, not longer than until the next look at the health.
     fn wait(&self, is_busy: bool) {
-        let outbound = self.outbound.values().map(|direction| (direction, PollFlags::OUT));
+        let outbound = self
+            .outbound
+            .values()
+            .map(|direction| (direction, PollFlags::OUT));
         let inbound = self.inbound.values();
         let inbound = inbound.map(|inbound| (&inbound.direction, PollFlags::IN));
         let mut fds = vec![self.alarm.poll_fd()];
@@ -92,7 +95,12 @@ impl Worker {
         for (direction, events) in outbound.chain(inbound) {
             if !direction.queue.is_empty() {
                 not_after(now + Health::PERIOD);
-                fds.extend(direction.stream.as_ref().map(|stream| PollFd::new(stream, events)));
+                fds.extend(
+                    direction
+                        .stream
+                        .as_ref()
+                        .map(|stream| PollFd::new(stream, events)),
+                );
             }
         }
         poll(&mut fds, until);
