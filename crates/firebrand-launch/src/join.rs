@@ -1,4 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,8 +9,11 @@ use firebrand_collective::{
     Secret, Store, StoreLimits, StoreServer, TcpStore, Topology, TorchStore, connect,
 };
 
-use crate::spawn::{Children, Exit, watch_parent};
-use crate::{Cluster, Error, Launch, MasterAddress, Result, SpawnPlan};
+use crate::environment::bad;
+use crate::{
+    ChildEnd, Children, Cluster, Error, Launch, MasterAddress, Result, SpawnOptions, SpawnPlan, adopt,
+    environment_variable,
+};
 
 /// How ranks come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,19 +51,25 @@ impl JoinOptions {
                 .ok()
                 .filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
             let seconds = seconds.ok_or_else(|| {
-                Error::variable(
+                bad(
                     "FIREBRAND_TIMEOUT",
                     &text,
-                    "a number of seconds above 0, such as 300",
+                    "is no number of seconds above 0",
+                    "set it to one, such as 300",
                 )
             })?;
             options.timeout = Duration::from_secs_f64(seconds);
             options.silence = options.silence.min(options.timeout);
         }
         if let Some(text) = lookup("FIREBRAND_COLLECTIVE") {
-            options.backend = text
-                .parse()
-                .map_err(|_| Error::variable("FIREBRAND_COLLECTIVE", &text, "auto, shm or tcp"))?;
+            options.backend = text.parse().map_err(|_| {
+                bad(
+                    "FIREBRAND_COLLECTIVE",
+                    &text,
+                    "is no way to move bytes",
+                    "choose auto, shm or tcp",
+                )
+            })?;
         }
         Ok(options)
     }
@@ -152,11 +162,17 @@ impl Family {
     /// Starts the other ranks of this node, and serves the store if this is the first node.
     fn start(plan: &SpawnPlan) -> Result<Self> {
         let first = &plan.topology_of_first;
-        let secret = match Secret::from_environment(lookup)? {
+        let secret = match Secret::from_environment(environment_variable)? {
             Some(secret) => secret,
             // The other ranks of this node get it in their environment.
             None if plan.master.is_none() => Secret::random()?,
-            None => return Err(Error::no_secret("several nodes that are started by hand")),
+            None => {
+                return Err(Error::Missing {
+                    name: "FIREBRAND_SECRET".to_owned(),
+                    because: "machines that are started one by one must know each other from strangers".to_owned(),
+                    fix: "set it to the same long random text on each, or FIREBRAND_SECRET_FILE to a file with it that only you can read".to_owned(),
+                });
+            }
         };
         let address = match &plan.master {
             Some(master) => resolve(master)?,
@@ -178,16 +194,10 @@ impl Family {
             host: address.ip().to_string(),
             port: address.port(),
         };
-        let others: Vec<Topology> = (1..plan.num_local)
-            .map(|local_rank| Topology {
-                global_rank: first.global_rank + local_rank,
-                local_rank,
-                ..first.clone()
-            })
-            .collect();
         let watched = Arc::<Watched>::default();
         let concerns = Arc::clone(&watched);
-        let children = Children::start(&others, &master, &secret, move |exit| concerns.ended(exit))?;
+        let options = same_again()?.secret(&secret);
+        let children = Children::spawn(&plan.others(&master), &options, move |end| concerns.failed(end))?;
         let store: Arc<dyn Store> = match &server {
             Some(server) => server.store(),
             None => Arc::new(TcpStore::connect(
@@ -209,9 +219,9 @@ impl Family {
 
     /// Meets the ranks that a launcher has started.
     fn meet(cluster: &Cluster, timeout: Duration) -> Result<Self> {
-        watch_parent();
+        adopt()?;
         let address = resolve(&cluster.master)?;
-        let given = Secret::from_environment(lookup)?.map(|secret| secret.shared());
+        let given = Secret::from_environment(environment_variable)?.map(|secret| secret.shared());
         let secret = match (given, cluster.agent_store) {
             (Some(secret), _) => secret,
             (None, true) => agreed_secret(address, cluster, timeout)?,
@@ -284,23 +294,36 @@ impl Drop for Family {
 }
 
 impl Watched {
-    /// A child that ends while a session is under way is a rank that failed.
-    fn ended(&self, exit: Exit) {
-        if exit.success {
-            // It has left its session, or the monitor knows that it has not.
-            return;
-        }
+    /// A child that fails while a session is under way is a rank that failed.
+    fn failed(&self, end: ChildEnd) {
         if let Some(health) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             health.fail(Collective::RankFailed {
-                rank: exit.rank,
-                cause: exit.text,
+                rank: end.rank,
+                cause: end.to_string(),
             });
         }
     }
 }
 
-fn lookup(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+/// This program once more. A test binary runs all of its tests: there, the other rank is to run the one that is running here.
+fn same_again() -> Result<SpawnOptions> {
+    let program = std::env::current_exe().ok();
+    let test = program.and_then(|program| test_of(&program, std::thread::current().name()));
+    match test {
+        Some(test) => SpawnOptions::for_test(&test),
+        None => SpawnOptions::this_program(),
+    }
+}
+
+/// The name of the test that runs on a thread, if the program is a test binary as `cargo test` builds it: a file in `deps` whose
+/// name ends in a hash. Its harness names threads after tests.
+fn test_of(program: &Path, thread: Option<&str>) -> Option<String> {
+    let stem = program.file_stem()?.to_str()?;
+    let hash = stem.rsplit_once('-')?.1;
+    let in_deps = program.parent()?.file_name()? == "deps";
+    let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let thread = thread.filter(|name| *name != "main")?;
+    (in_deps && is_hash).then(|| thread.to_owned())
 }
 
 /// The address of a host, an IPv4 one if it has both.
@@ -382,6 +405,14 @@ mod tests {
             let text = found.unwrap_err().to_string();
             assert!(text.contains(variable) && text.contains(value), "{text}");
         }
+    }
+
+    #[test]
+    fn only_a_test_binary_is_run_for_one_test() {
+        let test = Path::new("/target/debug/deps/ddp-0123456789abcdef");
+        assert_eq!(test_of(test, Some("two::ranks")), Some("two::ranks".to_owned()));
+        assert_eq!(test_of(test, Some("main")), None);
+        assert_eq!(test_of(Path::new("/target/release/digits"), Some("worker")), None);
     }
 
     #[test]

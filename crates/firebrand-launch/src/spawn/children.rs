@@ -1,201 +1,189 @@
-use std::process::{Child, ChildStdin, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use firebrand_collective::{Secret, Topology};
+use rustix::process::Signal;
 
-use super::command::again;
-use crate::output::{self, Target};
-use crate::{Error, MasterAddress, Result};
+use super::child::RankProcess;
+use super::end::ChildEnd;
+use super::lifeline::Lifeline;
+use super::options::SpawnOptions;
+use super::supervisor::{Ends, Order, supervise};
+use crate::environment::Cluster;
+use crate::{Error, Result};
 
-/// How often the processes are looked at.
-const PERIOD: Duration = Duration::from_millis(20);
+/// How long a process may take to be gone after it was killed.
+const GONE: Duration = Duration::from_secs(5);
 
-/// How long a process has between being asked to end and being killed.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// How a rank's process ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// The rank, among all.
+/// A rank that this process has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Its global rank.
     pub rank: usize,
-    /// Whether it ended with success.
-    pub success: bool,
-    /// How it ended in words: `its process was killed by signal 9`.
-    pub text: String,
+    /// The number of its process.
+    pub pid: u32,
 }
 
-/// The other ranks of this node, each a process. Dropping it ends them.
+/// The ranks that this process has started. A thread watches them, reaps those that end, and kills what they leave behind.
+///
+/// When it is dropped the ranks are ended. They also end when this process does, however it ends.
+#[must_use = "the ranks are ended when it is dropped"]
 pub struct Children {
-    closing: Arc<AtomicBool>,
+    children: Vec<Child>,
+    ends: Arc<Ends>,
+    orders: Sender<Order>,
     thread: Option<JoinHandle<()>>,
-}
-
-struct Rank {
-    rank: usize,
-    process: Child,
-    /// Held open: its end tells the child that this process is gone.
-    input: Option<ChildStdin>,
-    exited: bool,
+    grace: Duration,
 }
 
 impl Children {
-    /// Starts the ranks of a node besides the first, and calls `on_exit` once for each that ends, from a thread of its own.
+    /// Starts a process for each of some ranks: `program` with the variables of [`rank_variables`](crate::rank_variables), in a
+    /// process group of its own, with an empty standard input, and with `[rank 1] ` before every line that it writes.
+    /// `RAYON_NUM_THREADS` and `OMP_NUM_THREADS` divide the processors among the ranks of the node unless they are set.
+    ///
+    /// `on_failure` is called with the first that fails, from a thread of its own; 130 and 143, the codes of a run that was
+    /// stopped and has saved, are no failures.
     ///
     /// # Errors
     ///
-    /// If a process cannot be started; those that were are ended again.
-    pub fn start(
-        topologies: &[Topology],
-        master: &MasterAddress,
-        secret: &Secret,
-        on_exit: impl Fn(Exit) + Send + 'static,
+    /// If one cannot be started; the others have been ended then.
+    pub fn spawn(
+        ranks: &[Cluster],
+        options: &SpawnOptions,
+        on_failure: impl FnOnce(ChildEnd) + Send + 'static,
     ) -> Result<Self> {
-        let commands = topologies
-            .iter()
-            .map(|topology| Ok((topology.global_rank, again(topology, master, secret)?)))
-            .collect::<Result<Vec<_>>>()?;
-        let closing = Arc::new(AtomicBool::new(false));
-        let (started, outcome) = mpsc::channel();
-        let ends = Arc::clone(&closing);
-        // The processes belong to the thread that starts them: the system kills them when it ends.
+        let ends = Arc::new(Ends::new(
+            ranks.iter().map(|cluster| cluster.topology.global_rank).collect(),
+        ));
+        let (orders, received) = channel();
+        let (tell, told) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("firebrand-children".to_owned())
-            .spawn(move || {
-                let mut ranks = match start_all(commands) {
-                    Ok(ranks) => ranks,
-                    Err(error) => {
-                        let _ = started.send(Err(error));
-                        return;
-                    }
-                };
-                let _ = started.send(Ok(()));
-                supervise(&mut ranks, &ends, on_exit);
+            .spawn({
+                let (ends, ranks, options) = (Arc::clone(&ends), ranks.to_vec(), options.clone());
+                move || {
+                    let (processes, lifeline) = match start(&ranks, &options) {
+                        Ok(started) => started,
+                        Err(error) => return drop(tell.send(Err(error))),
+                    };
+                    let children: Vec<Child> = processes
+                        .iter()
+                        .map(|process| Child {
+                            rank: process.rank(),
+                            pid: process.pid(),
+                        })
+                        .collect();
+                    drop(tell.send(Ok(children)));
+                    drop(options);
+                    supervise(processes, lifeline, &ends, &received, Box::new(on_failure));
+                }
             })
-            .map_err(|error| Error::spawn("the thread that starts other ranks", error))?;
-        match outcome.recv() {
-            Ok(Ok(())) => Ok(Self {
-                closing,
-                thread: Some(thread),
-            }),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(Error::spawn("the other ranks", "their thread ended")),
+            .map_err(|error| {
+                Error::system("the thread that supervises the ranks could not be started", error)
+            })?;
+        let children = told.recv().unwrap_or_else(|_| {
+            Err(Error::system(
+                "the thread that supervises the ranks",
+                "it ended at once",
+            ))
+        })?;
+        Ok(Self {
+            children,
+            ends,
+            orders,
+            thread: Some(thread),
+            grace: options.grace,
+        })
+    }
+
+    /// The ranks that were started.
+    pub fn children(&self) -> &[Child] {
+        &self.children
+    }
+
+    /// The first that failed.
+    pub fn first_failure(&self) -> Option<ChildEnd> {
+        self.ends.state().first_failure
+    }
+
+    /// Those that have ended, in the order in which they did.
+    pub fn ended(&self) -> Vec<ChildEnd> {
+        self.ends.state().ended.clone()
+    }
+
+    /// The global ranks that have not ended.
+    pub fn running(&self) -> Vec<usize> {
+        self.ends.state().running.clone()
+    }
+
+    /// Waits until all have ended by themselves.
+    ///
+    /// # Errors
+    ///
+    /// If some have not by the deadline, with their ranks; they go on.
+    pub fn wait(&self, timeout: Duration) -> Result<Vec<ChildEnd>> {
+        let state = self.ends.wait(timeout);
+        if state.running.is_empty() {
+            return Ok(state.ended.clone());
         }
+        Err(Error::system(
+            format!(
+                "the ranks {:?} have not ended within {} s",
+                state.running,
+                timeout.as_secs_f64()
+            ),
+            "they may be saving, or hang; look at their output",
+        ))
+    }
+
+    /// Sends a signal to every rank that has not ended, such as 15 for SIGTERM.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such signal.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        let signal = Signal::from_named_raw(signal)
+            .ok_or_else(|| Error::system(format!("signal {signal}"), "there is none with this number"))?;
+        // All have ended when nobody takes orders.
+        drop(self.orders.send(Order::Signal(signal)));
+        Ok(())
+    }
+
+    /// Asks all to end with SIGTERM, kills those that have not after `grace`, and returns how they ended.
+    pub fn shutdown(&self, grace: Duration) -> Vec<ChildEnd> {
+        drop(self.orders.send(Order::End(grace)));
+        self.ends.wait(grace.saturating_add(GONE)).ended.clone()
     }
 }
 
 impl Drop for Children {
     fn drop(&mut self) {
-        self.closing.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        self.shutdown(self.grace);
+        // A process that cannot even be killed, since the kernel is busy for it, is left to the thread.
+        if self.ends.state().running.is_empty()
+            && let Some(thread) = self.thread.take()
+        {
+            drop(thread.join());
         }
     }
 }
 
-fn start_all(commands: Vec<(usize, Command)>) -> Result<Vec<Rank>> {
-    let mut ranks: Vec<Rank> = Vec::with_capacity(commands.len());
-    for (rank, mut command) in commands {
-        match command.spawn() {
-            Ok(mut process) => {
-                let prefix = format!("[rank {rank}] ");
-                if let Some(stdout) = process.stdout.take() {
-                    let _ = output::forward(stdout, prefix.clone(), Target::Stdout);
-                }
-                if let Some(stderr) = process.stderr.take() {
-                    let _ = output::forward(stderr, prefix, Target::Stderr);
-                }
-                ranks.push(Rank {
-                    rank,
-                    input: process.stdin.take(),
-                    process,
-                    exited: false,
-                });
-            }
+fn start(ranks: &[Cluster], options: &SpawnOptions) -> Result<(Vec<RankProcess>, Lifeline)> {
+    let lifeline = Lifeline::new()?;
+    let mut processes = Vec::with_capacity(ranks.len());
+    for cluster in ranks {
+        match RankProcess::start(cluster, options, &lifeline) {
+            Ok(process) => processes.push(process),
             Err(error) => {
-                end_all(&mut ranks);
-                return Err(Error::spawn(format!("rank {rank} could not be started"), error));
+                processes.iter().for_each(RankProcess::kill);
+                while !processes.is_empty() {
+                    processes.retain_mut(|process| process.look().is_none());
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                return Err(error);
             }
         }
     }
-    Ok(ranks)
-}
-
-/// Reaps each process when it ends, and ends those that are left when it is time.
-fn supervise(ranks: &mut [Rank], closing: &AtomicBool, on_exit: impl Fn(Exit)) {
-    while !closing.load(Ordering::SeqCst) {
-        for rank in ranks.iter_mut().filter(|rank| !rank.exited) {
-            if let Ok(Some(status)) = rank.process.try_wait() {
-                rank.exited = true;
-                on_exit(Exit {
-                    rank: rank.rank,
-                    success: status.success(),
-                    text: describe(status),
-                });
-            }
-        }
-        if ranks.iter().all(|rank| rank.exited) {
-            return;
-        }
-        std::thread::sleep(PERIOD);
-    }
-    end_all(ranks);
-}
-
-/// Asks every process to end, and kills those that do not; all are reaped.
-fn end_all(ranks: &mut [Rank]) {
-    // A rank that only waits for its parent ends by this.
-    ranks.iter_mut().for_each(|rank| rank.input = None);
-    let start = Instant::now();
-    let mut asked = false;
-    loop {
-        for rank in ranks.iter_mut().filter(|rank| !rank.exited) {
-            rank.exited = !matches!(rank.process.try_wait(), Ok(None));
-        }
-        if ranks.iter().all(|rank| rank.exited) {
-            return;
-        }
-        let waited = start.elapsed();
-        if waited > GRACE {
-            break;
-        }
-        if waited > GRACE / 5 && !std::mem::replace(&mut asked, true) {
-            ranks.iter().filter(|rank| !rank.exited).for_each(terminate);
-        }
-        std::thread::sleep(PERIOD);
-    }
-    for rank in ranks.iter_mut().filter(|rank| !rank.exited) {
-        let _ = rank.process.kill();
-        let _ = rank.process.wait();
-    }
-}
-
-#[cfg(unix)]
-fn terminate(rank: &Rank) {
-    use rustix::process::{Pid, Signal, kill_process};
-    if let Ok(id) = i32::try_from(rank.process.id())
-        && let Some(id) = Pid::from_raw(id)
-    {
-        let _ = kill_process(id, Signal::TERM);
-    }
-}
-
-#[cfg(not(unix))]
-fn terminate(_: &Rank) {}
-
-fn describe(status: ExitStatus) -> String {
-    #[cfg(unix)]
-    {
-        use std::os::unix::process::ExitStatusExt;
-        if let Some(signal) = status.signal() {
-            return format!("its process was killed by signal {signal}");
-        }
-    }
-    match status.code() {
-        Some(0) => "its process ended before the run was over".to_owned(),
-        Some(code) => format!("its process ended with exit code {code}"),
-        None => "its process ended".to_owned(),
-    }
+    Ok((processes, lifeline))
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use firebrand_collective::{Buffer, DType, ProcessGroup, ReduceOp, Topology};
-use firebrand_launch::{JoinOptions, Launch, Requested, Session, detect, threads_per_rank};
+use firebrand_launch::{
+    JoinOptions, Launch, Requested, Session, detect, environment_variable, threads_per_rank,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -48,7 +50,7 @@ impl World {
         if let Launch::Spawn(plan) = &launch {
             share_cores(plan.num_local);
         }
-        let options = JoinOptions::from_environment(&variable)?;
+        let options = JoinOptions::from_environment(&environment_variable)?;
         let Some(session) = Session::join(&launch, options)? else {
             return Ok(Self::single());
         };
@@ -158,14 +160,6 @@ impl World {
         Ok(lowest.as_slice::<u8>()?.first() == Some(&1))
     }
 
-    /// Waits until every rank has come here.
-    pub(crate) fn barrier(&self) -> Result<(), Error> {
-        match &self.group {
-            Some(group) => Ok(group.barrier().wait()?),
-            None => Ok(()),
-        }
-    }
-
     /// The bytes of every rank, of which each may have another number.
     pub(crate) fn gather_bytes(&self, group: &dyn ProcessGroup, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let lens = group
@@ -194,20 +188,19 @@ fn launch(config: &TrainerConfig) -> Result<Launch, Error> {
         num_nodes: config.num_nodes,
     };
     // A rank that another one has started asks for what that one asks for: a second trainer of the program may be for one rank.
-    let foreign = |name: &str| variable(name).filter(|_| !name.starts_with("FIREBRAND_"));
+    if environment_variable("FIREBRAND_LAUNCHER").as_deref() != Some("spawn") {
+        return Ok(detect(&requested, &environment_variable)?);
+    }
+    let foreign = |name: &str| environment_variable(name).filter(|_| !name.starts_with("FIREBRAND_"));
     match detect(&requested, &foreign)? {
-        Launch::Spawn(_) if variable("FIREBRAND_RANK").is_some() => Ok(detect(&requested, &variable)?),
+        Launch::Spawn(_) => Ok(detect(&requested, &environment_variable)?),
         launch => Ok(launch),
     }
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 /// Leaves the other ranks of the node their part of the cores, unless the user has said how many threads there are to be.
 fn share_cores(num_local: usize) {
-    if variable("RAYON_NUM_THREADS").is_none() {
+    if environment_variable("RAYON_NUM_THREADS").is_none() {
         // Too late if something was computed before: then this rank keeps the threads that it has.
         let _ = rayon::ThreadPoolBuilder::new()
             .num_threads(threads_per_rank(num_local))
