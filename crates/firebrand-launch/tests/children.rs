@@ -1,6 +1,6 @@
 //! Ranks as real processes: started, killed, outlived. Each test starts this test program again for a helper "test" below,
 //! which does something only when the variable `FIREBRAND_TEST_ROLE` says so.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -21,6 +21,8 @@ fn rank() {
     let Some(role) = environment_variable(ROLE) else {
         return;
     };
+    // The test harness has begun a line.
+    println!();
     let watch = adopt();
     let launch = detect(&Requested::default(), &environment_variable).unwrap();
     match role.as_str() {
