@@ -292,3 +292,96 @@ fn a_gan_trains_by_itself_and_by_hand_to_the_same_weights() {
         "every parameter moved"
     );
 }
+
+/// Counts how often its hooks and steps are called.
+#[derive(Module, Debug)]
+struct Counting {
+    layer: Linear,
+    #[module(skip)]
+    calls: Calls,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Calls(std::sync::Arc<Mutex<Vec<&'static str>>>);
+
+impl Calls {
+    fn add(&self, call: &'static str) {
+        self.0.lock().unwrap().push(call);
+    }
+
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl LightningModule for Counting {
+    type Batch = Tensor<2>;
+
+    fn training_step(&self, batch: Tensor<2>, _step: &mut StepContext) -> Result<Tensor<1>> {
+        self.calls.add("train");
+        Ok(self.layer.forward(batch).mean())
+    }
+
+    fn predict_step(&self, batch: Tensor<2>, _step: &mut StepContext) -> Result<Prediction> {
+        self.calls.add("predict");
+        Ok(Prediction::from(self.layer.forward(batch)))
+    }
+
+    fn on_evaluation_start(&self, step: &mut StepContext) -> Result<()> {
+        assert_eq!(step.stage(), Stage::Predict);
+        self.calls.add("start");
+        Ok(())
+    }
+
+    fn on_evaluation_end(&self, _step: &mut StepContext) -> Result<()> {
+        self.calls.add("end");
+        Ok(())
+    }
+
+    fn configure_optimizers(&self, _fit: &FitInfo) -> OptimizerSetup {
+        OptimizerSetup::new(SgdConfig::new(), 0.1)
+    }
+}
+
+fn counting() -> (Counting, Calls, DataLoader<Tensor<2>>) {
+    let calls = Calls::default();
+    let layer = LinearConfig::new(1, 1).init(&Device::flex());
+    let make = |items: Vec<f32>, device: &Device| {
+        Ok(Tensor::<1>::from_floats(items.as_slice(), device).reshape([items.len(), 1]))
+    };
+    let numbers: Vec<f32> = (0..80).map(|i| i as f32).collect();
+    (
+        Counting {
+            layer,
+            calls: calls.clone(),
+        },
+        calls,
+        DataLoader::from_fn(numbers, make).batch_size(8),
+    )
+}
+
+#[test]
+fn a_prediction_calls_the_hooks_of_an_evaluation() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (module, calls, loader) = counting();
+    plain(folder.path())
+        .predict(&module, Data::new().predict(loader.batch_size(40)))
+        .unwrap();
+    assert_eq!(calls.take(), ["start", "predict", "predict", "end"]);
+}
+
+#[test]
+fn a_share_of_the_batches_is_overfitted_once() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (module, calls, loader) = counting();
+    let mut trainer = quiet(folder.path())
+        .max_epochs(1)
+        .overfit_batches(0.5)
+        .build()
+        .unwrap();
+    trainer.fit(module, Data::new().train(loader)).unwrap();
+    // Half of ten batches, and not half of that half.
+    assert_eq!(calls.take().len(), 5);
+}

@@ -12,9 +12,15 @@ mod dtype;
 mod error;
 mod group;
 mod health;
+#[cfg(target_os = "linux")]
+mod hierarchical;
 mod monitor;
+#[cfg(target_os = "linux")]
+mod node;
 mod reduce;
 mod secret;
+#[cfg(target_os = "linux")]
+mod shm;
 mod store;
 mod tcp;
 mod topology;
@@ -24,11 +30,13 @@ mod work;
 pub use buffer::{Buffer, Memory};
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
-pub use group::{GroupContext, ProcessGroup};
+pub use group::{Backend, GroupContext, ProcessGroup, connect};
 pub use health::Health;
 pub use monitor::{Monitor, MonitorContext};
 pub use reduce::{ReduceOp, reduce_into, scale};
 pub use secret::Secret;
-pub use store::{MemoryStore, PrefixStore, Store, StoreLimits, StoreServer, TcpStore, TorchStore};
+pub use store::{
+    MAX_KEY, MAX_VALUE, MemoryStore, PrefixStore, Store, StoreLimits, StoreServer, TcpStore, TorchStore,
+};
 pub use topology::Topology;
 pub use work::{Completion, Work};

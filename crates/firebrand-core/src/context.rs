@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use burn::tensor::{Device, Tensor};
+use firebrand_collective::ProcessGroup;
 
 use crate::{ErasedMetric, Metric};
 
@@ -47,6 +50,8 @@ pub struct StepInfo {
     pub global_rank: usize,
     /// The number of ranks.
     pub world_size: usize,
+    /// The group of all ranks; `None` where there is one.
+    pub group: Option<Arc<dyn ProcessGroup>>,
     /// The device on which the step runs.
     pub device: Device,
 }
@@ -205,6 +210,7 @@ impl StepInfo {
             optimizer_index: 0,
             global_rank: 0,
             world_size: 1,
+            group: None,
             device,
         }
     }
@@ -268,6 +274,24 @@ impl StepContext {
     /// The number of ranks.
     pub fn world_size(&self) -> usize {
         self.info.world_size
+    }
+
+    /// Whether this is the process that writes for all: global rank 0.
+    pub fn is_global_zero(&self) -> bool {
+        self.info.global_rank == 0
+    }
+
+    /// Prints a line on rank 0, so that it appears once.
+    pub fn print(&self, text: impl std::fmt::Display) {
+        if self.is_global_zero() {
+            println!("{text}");
+        }
+    }
+
+    /// The group of all ranks, for communication of the module's own; `None` where there is one rank. Every rank must call the
+    /// same operations in the same order.
+    pub fn group(&self) -> Option<&Arc<dyn ProcessGroup>> {
+        self.info.group.as_ref()
     }
 
     /// Logs a value: a tensor of one element, which stays on its device until it is due, or a number.

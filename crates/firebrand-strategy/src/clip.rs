@@ -1,7 +1,10 @@
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
+use bytemuck::try_cast_slice;
 use firebrand_core::AnyTensor;
+use half::{bf16, f16};
 
 use crate::Gradient;
+use crate::host::with_elements;
 
 /// How gradients are kept from exploding.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -34,13 +37,16 @@ pub(crate) struct Survey {
 
 /// Surveys gradients in one pass and with one synchronisation. The sums are taken in fixed chunks, in fixed order, in float64.
 ///
-/// On a CPU backend that keeps its elements in host memory the gradients are read where they lie and nothing is copied.
-pub(crate) fn survey(gradients: &mut Vec<Gradient>) -> Survey {
+/// On the CPU backend the gradients are read where they lie.
+pub(crate) fn survey(gradients: &[Gradient]) -> Survey {
     let on_host = gradients
         .first()
         .is_some_and(|gradient| gradient.value.device() == Device::flex());
     let squares = if on_host {
-        host_squares(gradients)
+        gradients
+            .iter()
+            .map(|gradient| with_elements(&gradient.value, sum_of_squares))
+            .collect()
     } else {
         device_squares(gradients)
     };
@@ -52,19 +58,7 @@ pub(crate) fn survey(gradients: &mut Vec<Gradient>) -> Survey {
 
 /// Whether every element of a gradient is finite.
 pub(crate) fn is_finite(gradient: &AnyTensor) -> bool {
-    sum_of_squares(&gradient.clone().into_data()).is_finite()
-}
-
-/// Takes each gradient's only handle to the host and back, which moves no element.
-fn host_squares(gradients: &mut Vec<Gradient>) -> Vec<f64> {
-    let device = Device::flex();
-    let mut squares = Vec::with_capacity(gradients.len());
-    map_values(gradients, |value| {
-        let data = value.into_data();
-        squares.push(sum_of_squares(&data));
-        AnyTensor::from_data(data, &device)
-    });
-    squares
+    with_elements(gradient, sum_of_squares).is_finite()
 }
 
 /// Maps gradients by their only handles, so that operations may work in place.
@@ -76,21 +70,23 @@ fn map_values(gradients: &mut Vec<Gradient>, mut function: impl FnMut(AnyTensor)
     *gradients = mapped.collect();
 }
 
-/// The sum of the squares of float data, infinite or not-a-number if an element is.
-fn sum_of_squares(data: &TensorData) -> f64 {
-    match data.dtype() {
-        DType::F32 => data
-            .as_slice::<f32>()
-            .map_or(f64::NAN, |values| chunked(values, |value| value)),
-        DType::F64 => data
-            .as_slice::<f64>()
-            .map_or(f64::NAN, |values| values.iter().map(|value| value * value).sum()),
-        _ => chunked(&data.iter::<f32>().collect::<Vec<_>>(), |value| value),
+/// The sum of the squares of float elements, infinite or not-a-number if one is, or if they are no floats.
+fn sum_of_squares(dtype: DType, bytes: &[u8]) -> f64 {
+    match dtype {
+        DType::F32 => try_cast_slice(bytes).map_or(f64::NAN, |values: &[f32]| chunked(values, |value| value)),
+        DType::F16 => try_cast_slice(bytes).map_or(f64::NAN, |values: &[f16]| chunked(values, f16::to_f32)),
+        DType::BF16 => {
+            try_cast_slice(bytes).map_or(f64::NAN, |values: &[bf16]| chunked(values, bf16::to_f32))
+        }
+        DType::F64 => try_cast_slice(bytes).map_or(f64::NAN, |values: &[f64]| {
+            values.iter().map(|value| value * value).sum()
+        }),
+        _ => f64::NAN,
     }
 }
 
 /// Squares in float32 are added in lanes over a short chunk, chunks in float64: fast, and the same on every run.
-fn chunked(values: &[f32], read: impl Fn(f32) -> f32) -> f64 {
+fn chunked<T: Copy>(values: &[T], read: impl Fn(T) -> f32 + Copy) -> f64 {
     const LANES: usize = 16;
     const CHUNK: usize = 16 * LANES;
     let mut total = 0.0;
@@ -104,17 +100,15 @@ fn chunked(values: &[f32], read: impl Fn(f32) -> f32) -> f64 {
             }
         }
         let sum: f64 = lanes.iter().map(|lane| f64::from(*lane)).sum();
-        total += if sum.is_finite() { sum } else { exact(chunk) };
+        total += if sum.is_finite() { sum } else { exact(chunk, read) };
     }
-    total + exact(chunks.remainder())
+    total + exact(chunks.remainder(), read)
 }
 
 /// Squares in float64, for values whose squares leave the range of float32.
-fn exact(values: &[f32]) -> f64 {
-    values
-        .iter()
-        .map(|value| f64::from(*value) * f64::from(*value))
-        .sum()
+fn exact<T: Copy>(values: &[T], read: impl Fn(T) -> f32) -> f64 {
+    let wide = values.iter().map(|value| f64::from(read(*value)));
+    wide.map(|value| value * value).sum()
 }
 
 fn device_squares(gradients: &[Gradient]) -> Vec<f64> {
@@ -168,17 +162,17 @@ mod tests {
     #[test]
     fn norm_is_over_all_gradients() {
         let mut gradients = vec![gradient(&[3.0, 0.0]), gradient(&[0.0, 4.0])];
-        let found = survey(&mut gradients);
+        let found = survey(&gradients);
         assert_eq!(found.norm, 5.0);
         assert_eq!(found.non_finite, None);
         scale_and_clip(&mut gradients, 1.0, found.norm, Some(GradientClip::Norm(1.0)));
-        assert!((survey(&mut gradients).norm - 1.0).abs() < 1e-6);
+        assert!((survey(&gradients).norm - 1.0).abs() < 1e-6);
     }
 
     #[test]
     fn norm_below_the_limit_changes_nothing() {
         let mut gradients = vec![gradient(&[3.0, 4.0])];
-        let norm = survey(&mut gradients).norm;
+        let norm = survey(&gradients).norm;
         scale_and_clip(&mut gradients, 1.0, norm, Some(GradientClip::Norm(5.1)));
         assert_eq!(values(&gradients[0]), [3.0, 4.0]);
     }
@@ -194,16 +188,16 @@ mod tests {
     fn long_gradients_are_summed_exactly_enough_and_infinities_found() {
         let long: Vec<f32> = (0..10_001).map(|i| (i % 7) as f32).collect();
         let expected: f64 = long.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-        let mut gradients = vec![
+        let gradients = vec![
             gradient(&long),
             gradient(&[1e30; 300]),
             gradient(&[1.0, f32::INFINITY]),
         ];
-        let found = survey(&mut gradients[..1].to_vec());
+        let found = survey(&gradients[..1]);
         assert!((found.norm - expected.sqrt()).abs() < 1e-9 * found.norm);
-        assert!((survey(&mut gradients[1..2].to_vec()).norm / (1e30 * 300f64.sqrt()) - 1.0).abs() < 1e-6);
-        assert_eq!(survey(&mut gradients).non_finite, Some(2));
-        let mut nan = vec![gradient(&[0.0, f32::NAN])];
-        assert_eq!(survey(&mut nan).non_finite, Some(0));
+        assert!((survey(&gradients[1..2]).norm / (1e30 * 300f64.sqrt()) - 1.0).abs() < 1e-6);
+        assert_eq!(survey(&gradients).non_finite, Some(2));
+        let nan = vec![gradient(&[0.0, f32::NAN])];
+        assert_eq!(survey(&nan).non_finite, Some(0));
     }
 }

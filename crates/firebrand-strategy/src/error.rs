@@ -1,6 +1,6 @@
 use std::fmt;
 
-use firebrand_core::{BoxError, ErrorChain};
+use firebrand_core::{BoxError, ErrorChain, StepContext};
 
 /// Why an optimizer step could not be done.
 #[derive(thiserror::Error)]
@@ -105,6 +105,44 @@ pub enum Error {
         /// The metrics that were logged.
         logged: String,
     },
+    /// A loss of another rank is not finite.
+    #[error(
+        "a loss on another rank is not finite at global step {global_step} (epoch {epoch}); that rank says more"
+    )]
+    NonFiniteElsewhere {
+        /// The number of updates so far.
+        global_step: u64,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// Some ranks used a parameter in a step and others did not.
+    #[error(
+        "'{path}' got a gradient on {ranks} of {world_size} ranks in this update, and {} on this one; if the ranks are meant to use \
+         different parameters, set `find_unused_parameters`", if *.here { "one" } else { "none" }
+    )]
+    UnusedParameter {
+        /// The parameter.
+        path: String,
+        /// The number of ranks that used it.
+        ranks: usize,
+        /// The number of ranks.
+        world_size: usize,
+        /// Whether this rank used it.
+        here: bool,
+    },
+    /// The ranks train different modules.
+    #[error(
+        "the module of rank {rank} is not that of rank 0: {reason}; every rank must build the same module"
+    )]
+    DifferentModule {
+        /// This rank.
+        rank: usize,
+        /// The first difference.
+        reason: String,
+    },
+    /// What went wrong between ranks.
+    #[error(transparent)]
+    Ranks(#[from] firebrand_collective::Error),
     /// The device cannot compute in a dtype.
     #[error("the device {device} cannot compute in {dtype}; choose another precision or accelerator")]
     UnsupportedDType {
@@ -122,6 +160,17 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// What a method of the user returned, with where it happened.
+    pub fn step(method: &'static str, step: &StepContext, source: BoxError) -> Self {
+        Self::Step {
+            step: method,
+            epoch: step.epoch(),
+            batch_index: step.batch_index(),
+            global_step: step.global_step(),
+            source,
+        }
+    }
+
     pub(crate) fn optimizer(reason: impl Into<String>) -> Self {
         Self::Optimizer {
             reason: reason.into(),

@@ -47,18 +47,21 @@
 //! ```
 
 mod clip;
+mod ddp;
 mod engine;
 mod error;
 mod gradients;
+mod host;
 mod optimizer;
 mod parameter_use;
 mod prepare;
 mod single_device;
 
 pub use clip::GradientClip;
+pub use ddp::{DataParallel, DdpOptions, GradientCompression, check_alike, replicate};
 pub use engine::{Engine, EngineOptions, EngineState, Manual, MicroBatch, NonFinite, Update};
 pub use error::Error;
-pub use gradients::{Gradient, GradientExchange, GradientSink};
+pub use gradients::{Gradient, GradientExchange, GradientSink, GradientSpec, GradientSpecs, Reduced, Share};
 pub use optimizer::{LearningRate, Optimizers};
 pub use parameter_use::{Turns, parameter_use};
 pub use prepare::{Precision, PrepareOptions, prepare_parameters};

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firebrand_core::AnyTensor;
 
-use crate::{Error, Gradient, GradientExchange, GradientSink};
+use crate::{Error, Gradient, GradientExchange, GradientSink, Reduced, Share};
 
 /// One device: gradients are added up where they are.
 #[derive(Default)]
@@ -55,13 +55,18 @@ impl GradientExchange for SingleDevice {
 
     fn begin_backward(&mut self, _optimizer: usize, _last: bool) {}
 
-    fn finish(&mut self, optimizer: usize, weight: f64) -> Result<(Vec<Gradient>, f64), Error> {
+    fn finish(&mut self, optimizer: usize, share: Share) -> Result<Reduced, Error> {
         let sums = std::mem::take(&mut *self.accumulator(optimizer).sums());
         let gradients = sums
             .into_iter()
             .map(|(parameter, value)| Gradient { parameter, value })
             .collect();
-        Ok((gradients, weight))
+        Ok(Reduced {
+            gradients,
+            weight: share.weight,
+            failed: share.failed,
+            notes: share.notes,
+        })
     }
 
     fn discard(&mut self, optimizer: usize) -> Result<(), Error> {

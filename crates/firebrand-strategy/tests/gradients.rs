@@ -10,7 +10,8 @@ use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use firebrand_core::{AnyTensor, FitInfo, LightningModule, OptimizerSetup, Result, StepContext, erase};
 use firebrand_strategy::{
-    Engine, EngineOptions, Error, Gradient, GradientExchange, GradientSink, PrepareOptions, SingleDevice,
+    Engine, EngineOptions, Error, GradientExchange, GradientSink, PrepareOptions, Reduced, Share,
+    SingleDevice,
 };
 use proptest::prelude::*;
 use support::*;
@@ -172,13 +173,14 @@ impl GradientExchange for Recorder {
         self.inner.begin_backward(optimizer, last);
     }
 
-    fn finish(&mut self, optimizer: usize, weight: f64) -> Result<(Vec<Gradient>, f64), Error> {
-        let (gradients, weight) = self.inner.finish(optimizer, weight)?;
-        let data = gradients
+    fn finish(&mut self, optimizer: usize, share: Share) -> Result<Reduced, Error> {
+        let reduced = self.inner.finish(optimizer, share)?;
+        let data = reduced
+            .gradients
             .iter()
             .map(|gradient| (gradient.parameter, gradient.value.clone().into_data()));
         self.log.gradients.lock().unwrap().extend(data);
-        Ok((gradients, weight))
+        Ok(reduced)
     }
 
     fn discard(&mut self, optimizer: usize) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use burn::optim::AdamWConfig;
 use burn::tensor::{DType, Tensor};
 use firebrand_core::{FitInfo, LightningModule, OptimizerSetup, Result, StepContext, erase};
 use firebrand_strategy::{
-    Engine, EngineOptions, Error, Gradient, GradientExchange, GradientSink, SingleDevice, Update,
+    Engine, EngineOptions, Error, GradientExchange, GradientSink, Reduced, Share, SingleDevice, Update,
 };
 use support::*;
 
@@ -119,8 +119,8 @@ fn gradients_that_overlap_leave_the_memory_flat() {
             self.0.begin_backward(optimizer, last);
         }
 
-        fn finish(&mut self, optimizer: usize, weight: f64) -> Result<(Vec<Gradient>, f64), Error> {
-            self.0.finish(optimizer, weight)
+        fn finish(&mut self, optimizer: usize, share: Share) -> Result<Reduced, Error> {
+            self.0.finish(optimizer, share)
         }
 
         fn discard(&mut self, optimizer: usize) -> Result<(), Error> {

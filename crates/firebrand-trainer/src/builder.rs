@@ -1,15 +1,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use firebrand_strategy::{GradientClip, NonFinite, Precision};
+use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
 
 use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
 use crate::config::TrainerConfig;
 use crate::loggers::Logger;
-use crate::options::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
+use crate::world::World;
 use crate::{Error, Trainer};
 
 /// Builds a [`Trainer`]; every option has a default.
@@ -45,6 +46,45 @@ impl TrainerBuilder {
     /// Which device computes.
     pub fn accelerator(mut self, accelerator: Accelerator) -> Self {
         self.config.accelerator = accelerator;
+        self
+    }
+
+    /// How many devices each node uses, and so how many ranks run on it; default 1, or what the launcher started.
+    ///
+    /// Unless a launcher such as torchrun or Slurm has started the ranks, [`build`](Self::build) starts the others itself, by
+    /// running this program again with the same arguments.
+    pub fn devices(mut self, devices: usize) -> Self {
+        self.config.devices = Some(devices);
+        self
+    }
+
+    /// How many nodes take part; default 1, or what the launcher started.
+    pub fn num_nodes(mut self, nodes: usize) -> Self {
+        self.config.num_nodes = Some(nodes);
+        self
+    }
+
+    /// How ranks work together; default [`Strategy::ddp`] where there are several.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.config.strategy = Some(strategy);
+        self
+    }
+
+    /// Whether ranks may use different parameters in a step; default no, and one that only some ranks use is an error.
+    pub fn find_unused_parameters(mut self, on: bool) -> Self {
+        self.config.find_unused_parameters = on;
+        self
+    }
+
+    /// A smaller type for gradients between ranks.
+    pub fn gradient_compression(mut self, compression: GradientCompression) -> Self {
+        self.config.gradient_compression = Some(compression);
+        self
+    }
+
+    /// The size of the buckets in which gradients are reduced, in MiB; default 25.
+    pub fn bucket_cap_mb(mut self, size: u64) -> Self {
+        self.config.bucket_cap_mb = size;
         self
     }
 
@@ -247,14 +287,22 @@ impl TrainerBuilder {
     /// [`Error::Option`] or [`Error::Contradiction`] for the first option that cannot be.
     pub fn build(self) -> Result<Trainer, Error> {
         self.config.check()?;
-        self.config.accelerator.prefer(self.config.precision);
+        let mut config = self.config;
+        if config.resume.is_none() {
+            // What restarts a program that failed says so.
+            config.resume = std::env::var("FIREBRAND_RESUME")
+                .ok()
+                .map(|from| Resume::from(from.as_str()));
+        }
+        config.accelerator.prefer(config.precision);
         let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
             Error::Contradiction(format!(
                 "hyper_parameters cannot be written down: {reason}; give a struct or a map"
             ))
         })?;
         Trainer::new(
-            self.config,
+            World::join(&config)?,
+            config,
             self.callbacks,
             self.loggers,
             self.profiler,

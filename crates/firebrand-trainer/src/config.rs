@@ -1,11 +1,12 @@
 use std::path::PathBuf;
 
-use firebrand_strategy::{GradientClip, NonFinite, Precision};
+use firebrand_core::Stage;
+use firebrand_strategy::{DdpOptions, GradientClip, GradientCompression, NonFinite, Precision};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::checkpoint::Resume;
-use crate::options::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// The place from which a run goes on, as the text that the command line takes.
@@ -39,6 +40,18 @@ mod resume_text {
 pub struct TrainerConfig {
     /// Which device computes; default `auto`.
     pub accelerator: Accelerator,
+    /// How many devices, and so ranks, each node uses; default 1, or what the launcher started.
+    pub devices: Option<usize>,
+    /// How many nodes take part; default 1, or what the launcher started.
+    pub num_nodes: Option<usize>,
+    /// How ranks work together; default `single`, or `ddp` where there are several.
+    pub strategy: Option<Strategy>,
+    /// Whether ranks may use different parameters in a step; see [`DdpOptions::find_unused_parameters`]. Default no.
+    pub find_unused_parameters: bool,
+    /// A smaller type for gradients between ranks; default none.
+    pub gradient_compression: Option<GradientCompression>,
+    /// The size of the buckets in which gradients are reduced, in MiB; default 25.
+    pub bucket_cap_mb: u64,
     /// In which dtype weights are kept and steps compute; default `32-true`.
     pub precision: Precision,
     /// The limit of epochs; default 1000 unless there is a limit of steps or time.
@@ -100,6 +113,12 @@ impl Default for TrainerConfig {
     fn default() -> Self {
         Self {
             accelerator: Accelerator::Auto,
+            devices: None,
+            num_nodes: None,
+            strategy: None,
+            find_unused_parameters: false,
+            gradient_compression: None,
+            bucket_cap_mb: 25,
             precision: Precision::F32,
             max_epochs: None,
             min_epochs: None,
@@ -148,6 +167,37 @@ impl TrainerConfig {
             (None, None, None) => Some(1000),
             _ => None,
         }
+    }
+
+    /// The options of data parallel training.
+    pub(crate) fn ddp(&self) -> DdpOptions {
+        DdpOptions {
+            bucket_bytes: usize::try_from(self.bucket_cap_mb << 20).unwrap_or(usize::MAX),
+            find_unused_parameters: self.find_unused_parameters,
+            compression: self.gradient_compression,
+            ..DdpOptions::default()
+        }
+    }
+
+    /// How much of a stage's data is used.
+    pub(crate) fn limit(&self, stage: Stage) -> Limit {
+        match (self.fast_dev_run, stage) {
+            (Some(batches), _) => Limit::Batches(batches),
+            (None, Stage::Train) => self.limit_train_batches,
+            (None, Stage::Validate) => self.limit_val_batches,
+            (None, Stage::Test) => self.limit_test_batches,
+            (None, Stage::Predict) => self.limit_predict_batches,
+        }
+    }
+
+    /// The same within a fit, where `overfit_batches` holds for training and validation.
+    pub(crate) fn limit_in_fit(&self, stage: Stage) -> Limit {
+        self.overfit().unwrap_or_else(|| self.limit(stage))
+    }
+
+    /// The limit of `overfit_batches`, which a `fast_dev_run` replaces.
+    pub(crate) fn overfit(&self) -> Option<Limit> {
+        self.overfit_batches.filter(|_| self.fast_dev_run.is_none())
     }
 
     /// Checks every option.

@@ -134,6 +134,12 @@ pub enum Error {
     /// The profiler's trace cannot be written.
     #[error(transparent)]
     Profiler(#[from] crate::profiler::ProfilerError),
+    /// The ranks could not be started or brought together.
+    #[error(transparent)]
+    Launch(#[from] firebrand_launch::Error),
+    /// What went wrong between ranks.
+    #[error(transparent)]
+    Ranks(#[from] firebrand_collective::Error),
     /// A signal handler cannot be installed.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
@@ -146,6 +152,14 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// What went wrong between ranks, if that is what it is.
+    pub(crate) fn of_ranks(&self) -> Option<&firebrand_collective::Error> {
+        match self {
+            Self::Ranks(error) | Self::Strategy(firebrand_strategy::Error::Ranks(error)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// The exit code that belongs to it: 130 and 143 for signals, 2 for a usage error, 1 for the rest.
     pub fn exit_code(&self) -> u8 {
         match self {

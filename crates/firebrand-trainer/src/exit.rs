@@ -20,13 +20,15 @@ use crate::Error;
 /// }
 /// ```
 pub fn run(program: impl FnOnce() -> Result<(), BoxError>) -> ExitCode {
-    match program() {
+    let code = match program() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report(error.as_ref());
             ExitCode::from(exit_code(error.as_ref()))
         }
-    }
+    };
+    firebrand_launch::end_children();
+    code
 }
 
 fn report(error: &(dyn StdError + Send + Sync + 'static)) {

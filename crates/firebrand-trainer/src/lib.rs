@@ -20,6 +20,7 @@ mod run;
 mod signals;
 mod trainer;
 mod weights;
+mod world;
 
 #[cfg(feature = "cli")]
 pub use args::TrainerArgs;
@@ -28,6 +29,6 @@ pub use config::TrainerConfig;
 pub use error::Error;
 pub use exit::run;
 pub use fit::{Evaluated, FitReport, Fitted, Predictions};
-pub use options::{Accelerator, Limit, ValCheckInterval, format_duration, parse_duration};
+pub use options::{Accelerator, Limit, Strategy, ValCheckInterval, format_duration, parse_duration};
 pub use trainer::Trainer;
 pub use weights::{load_from_checkpoint, weights_of, with_weights};

@@ -20,6 +20,40 @@ pub enum Accelerator {
     Cpu,
 }
 
+/// How the ranks of a run work together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Strategy {
+    /// One rank has everything.
+    Single,
+    /// Data parallel: every rank has the whole model and a part of the data.
+    Ddp,
+}
+
+impl Strategy {
+    /// One rank has everything.
+    #[must_use]
+    pub fn single_device() -> Self {
+        Self::Single
+    }
+
+    /// Data parallel: every rank has the whole model and a part of the data, and gradients are summed over the ranks while the
+    /// backward pass goes on.
+    #[must_use]
+    pub fn ddp() -> Self {
+        Self::Ddp
+    }
+
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Ddp => "ddp",
+        }
+    }
+}
+
 impl Accelerator {
     /// Lightning's name for it.
     pub fn as_str(self) -> &'static str {

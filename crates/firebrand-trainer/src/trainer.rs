@@ -1,22 +1,24 @@
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::Device;
+use firebrand_collective::{ProcessGroup, Topology};
 use firebrand_core::{ErasedModule, LightningModule, Stage, erase, restore_type};
 use firebrand_strategy::PrepareOptions;
 
 use crate::builder::TrainerBuilder;
 use crate::callbacks::{Callback, ModelCheckpoint, ModelSummary};
 use crate::checkpoint::{Checkpoint, Resume};
-use crate::data::{DataModule, ErasedDataModule};
+use crate::data::{AnyLoader, DataModule, ErasedDataModule};
 use crate::fit::{
-    Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, assign_weights,
-    check_weights, evaluation_module, predict, tensors_of,
+    Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, evaluation_module,
+    load_weights,
 };
 use crate::loggers::{CsvLogger, LogRow, Logger, Loggers, RunDirectory, TensorBoardLogger};
-use crate::options::Limit;
 use crate::profiler::Profiler;
-use crate::progress::ProgressReporter;
+use crate::progress::{ProgressMode, ProgressReporter};
 use crate::run::{RunLock, find_checkpoint, run_of};
+use crate::world::World;
 use crate::{Error, TrainerConfig};
 
 /// Trains, evaluates and predicts with modules.
@@ -67,6 +69,7 @@ pub struct Trainer {
     progress: ProgressReporter,
     profiler: Profiler,
     hyper_parameters: toml::Table,
+    world: World,
     last_run: Option<RunDirectory>,
     /// Where the last fit ended, for what is logged after it: `global_step`, and the epoch of its last batch. `None` if it failed.
     ended_at: Option<(u64, u64)>,
@@ -79,6 +82,7 @@ impl Trainer {
     }
 
     pub(crate) fn new(
+        world: World,
         config: TrainerConfig,
         mut callbacks: Vec<Box<dyn Callback>>,
         loggers: Option<Vec<Box<dyn Logger>>>,
@@ -109,7 +113,8 @@ impl Trainer {
             )));
         }
         let loggers = match loggers {
-            _ if config.fast_dev_run.is_some() => Vec::new(),
+            // What is written, rank 0 writes.
+            _ if config.fast_dev_run.is_some() || !world.is_global_zero() => Vec::new(),
             Some(loggers) => loggers,
             None => vec![
                 Box::new(CsvLogger::new()) as Box<dyn Logger>,
@@ -117,12 +122,17 @@ impl Trainer {
             ],
         };
         Ok(Self {
-            progress: ProgressReporter::new(config.progress),
+            progress: ProgressReporter::new(if world.is_global_zero() {
+                config.progress
+            } else {
+                ProgressMode::Off
+            }),
             events: Events::new(callbacks),
             loggers: loggers.into_iter().collect(),
             profiler: profiler.unwrap_or_default(),
             hyper_parameters,
             config,
+            world,
             last_run: None,
             ended_at: None,
         })
@@ -131,6 +141,29 @@ impl Trainer {
     /// The resolved options.
     pub fn config(&self) -> &TrainerConfig {
         &self.config
+    }
+
+    /// Who this process is among the ranks.
+    pub fn topology(&self) -> &Topology {
+        self.world.topology()
+    }
+
+    /// Whether this is the process that writes and prints for all: global rank 0.
+    pub fn is_global_zero(&self) -> bool {
+        self.world.is_global_zero()
+    }
+
+    /// The group of all ranks, for communication of the program's own; `None` where there is one rank. Every rank must call the
+    /// same operations in the same order.
+    pub fn group(&self) -> Option<&Arc<dyn ProcessGroup>> {
+        self.world.group()
+    }
+
+    /// Prints a line on rank 0, so that it appears once.
+    pub fn print(&self, text: impl std::fmt::Display) {
+        if self.is_global_zero() {
+            crate::progress::print_line(&text.to_string());
+        }
     }
 
     /// Where the last fit wrote.
@@ -179,11 +212,11 @@ impl Trainer {
         module: Box<dyn ErasedModule>,
         data: &mut dyn ErasedDataModule,
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
-        crate::progress::init_tracing();
+        crate::progress::init_tracing(self.world.is_global_zero());
         self.config.accelerator.prefer(self.config.precision);
         let outcome = with_data(data, Stage::Train, |data| self.fit_prepared(module, data));
         self.profiler.report();
-        outcome
+        self.world.reported(outcome)
     }
 
     fn fit_prepared(
@@ -192,18 +225,20 @@ impl Trainer {
         data: &dyn ErasedDataModule,
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
         let resume = match &self.config.resume {
-            Some(from) => find_checkpoint(&self.config, from)?,
+            Some(from) => self.find_on_every_rank(|| find_checkpoint(&self.config, from))?,
             None => None,
         };
         if self.config.resume == Some(Resume::Auto) && resume.is_none() {
             tracing::info!("there is no checkpoint that can be resumed from: the run starts afresh");
         }
-        let run = self.run_for(resume.as_ref())?;
-        let _lock = run.as_ref().map(RunLock::take).transpose()?;
+        let run = self.run_of_every_rank(resume.as_ref())?;
+        let lock = run.as_ref().filter(|_| self.is_global_zero());
+        let _lock = lock.map(RunLock::take).transpose()?;
         self.last_run.clone_from(&run);
         self.ended_at = None;
         let hparams = self.hparams()?;
         let parts = FitParts {
+            world: self.world.clone(),
             device: self.config.accelerator.device().autodiff(),
             config: &self.config,
             events: &mut self.events,
@@ -217,6 +252,56 @@ impl Trainer {
         let (module, report) = FitLoop::new(parts, module, data)?.run()?;
         self.ended_at = Some((report.global_step, report.last_epoch));
         Ok((module, report))
+    }
+
+    /// The checkpoint that rank 0 finds, opened by every rank.
+    fn find_on_every_rank(
+        &self,
+        find: impl FnOnce() -> Result<Option<Checkpoint>, Error>,
+    ) -> Result<Option<Checkpoint>, Error> {
+        let mut found = None;
+        let path = self.world.from_zero(|| {
+            found = find()?;
+            Ok(found.as_ref().map(|checkpoint| checkpoint.path().to_owned()))
+        })?;
+        match path {
+            Some(path) if !self.is_global_zero() => {
+                self.check_shared(&path)?;
+                Ok(Some(Checkpoint::open(path)?))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// The directory in which the run goes on, or a new one that rank 0 makes.
+    fn run_of_every_rank(&self, resume: Option<&Checkpoint>) -> Result<Option<RunDirectory>, Error> {
+        let mut run = None;
+        let path = self.world.from_zero(|| {
+            run = self.run_for(resume)?;
+            Ok(run.as_ref().map(|run| run.path().to_owned()))
+        })?;
+        match path {
+            Some(path) if !self.is_global_zero() => {
+                self.check_shared(&path)?;
+                Ok(Some(RunDirectory::open(path)?))
+            }
+            _ => Ok(run),
+        }
+    }
+
+    /// What rank 0 has made must be there for every rank.
+    fn check_shared(&self, path: &Path) -> Result<(), Error> {
+        if path.exists() {
+            return Ok(());
+        }
+        let topology = self.topology();
+        Err(Error::Contradiction(format!(
+            "{} of rank 0 is not there on node {} (rank {}); `default_root_dir` must lie on a file system that all nodes share, \
+             under the same path",
+            path.display(),
+            topology.node_rank,
+            topology.global_rank
+        )))
     }
 
     /// The directory in which a resumed run goes on, or a new one.
@@ -351,30 +436,14 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<Evaluated, Error> {
         let (module, device) = self.evaluation_module(module, from)?;
-        let limit = match (self.config.fast_dev_run, stage) {
-            (Some(batches), _) => Limit::Batches(batches),
-            (None, Stage::Test) => self.config.limit_test_batches,
-            (None, _) => self.config.limit_val_batches,
-        };
-        let evaluated = with_data(data, stage, |data| {
+        let outcome = with_data(data, stage, |data| {
             let loaders = data.required_loaders(stage)?;
-            Evaluation {
-                stage,
-                module: module.as_ref(),
-                loaders: &loaders,
-                limit,
-                seed: self.config.seed,
-                epoch: 0,
-                global_step: 0,
-                device: &device,
-                dtype: self.config.precision.compute(),
-                progress: &mut self.progress,
-                profiler: &self.profiler,
-                title: stage.as_str(),
-            }
-            .run()
-        })?;
-        self.progress.results(stage.as_str(), &evaluated.metrics);
+            self.evaluation(stage, module.as_ref(), &loaders, &device).run()
+        });
+        let evaluated = self.world.reported(outcome)?;
+        if self.is_global_zero() {
+            self.progress.results(stage.as_str(), &evaluated.metrics);
+        }
         self.progress.finish();
         self.log_after_fit(&evaluated.metrics);
         Ok(evaluated)
@@ -410,25 +479,39 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<Vec<Predictions>, Error> {
         let (module, device) = self.evaluation_module(module, from)?;
-        let limit = self
-            .config
-            .fast_dev_run
-            .map_or(self.config.limit_predict_batches, Limit::Batches);
-        let predictions = with_data(data, Stage::Predict, |data| {
+        let outcome = with_data(data, Stage::Predict, |data| {
             let loaders = data.required_loaders(Stage::Predict)?;
-            let dtype = self.config.precision.compute();
-            predict(
-                module.as_ref(),
-                &loaders,
-                limit,
-                self.config.seed,
-                &device,
-                dtype,
-                &mut self.progress,
-            )
-        })?;
+            self.evaluation(Stage::Predict, module.as_ref(), &loaders, &device)
+                .predict()
+        });
+        let predictions = self.world.reported(outcome)?;
         self.progress.finish();
         Ok(predictions)
+    }
+
+    /// One pass outside a fit.
+    fn evaluation<'a>(
+        &'a mut self,
+        stage: Stage,
+        module: &'a dyn ErasedModule,
+        loaders: &'a [AnyLoader],
+        device: &'a Device,
+    ) -> Evaluation<'a> {
+        Evaluation {
+            stage,
+            module,
+            loaders,
+            limit: self.config.limit(stage),
+            seed: self.config.seed,
+            epoch: 0,
+            global_step: 0,
+            device,
+            dtype: self.config.precision.compute(),
+            progress: &mut self.progress,
+            profiler: &self.profiler,
+            world: &self.world,
+            title: stage.as_str(),
+        }
     }
 
     /// A module in validation mode on the plain device, with the weights of a checkpoint if one is named.
@@ -437,7 +520,7 @@ impl Trainer {
         module: Box<dyn ErasedModule>,
         from: Option<Resume>,
     ) -> Result<(Box<dyn ErasedModule>, Device), Error> {
-        crate::progress::init_tracing();
+        crate::progress::init_tracing(self.world.is_global_zero());
         self.config.accelerator.prefer(self.config.precision);
         let device = self.config.accelerator.device();
         let prepare = PrepareOptions {
@@ -448,21 +531,26 @@ impl Trainer {
         let (mut module, table) = evaluation_module(module, &prepare)?;
         if let Some(from) = from {
             let checkpoint = self.checkpoint_for_weights(&from)?;
-            let weights = checkpoint.weights()?;
-            check_weights(&table, &weights, checkpoint.path())?;
-            let weights = tensors_of(weights, &device);
-            assign_weights(module.as_mut(), &weights, &device, self.config.precision.master());
+            let (weights, dtype) = (checkpoint.weights()?, self.config.precision.master());
+            load_weights(
+                module.as_mut(),
+                &table,
+                weights,
+                checkpoint.path(),
+                &device,
+                dtype,
+            )?;
         }
         Ok((module, device))
     }
 
     fn checkpoint_for_weights(&self, from: &Resume) -> Result<Checkpoint, Error> {
-        let found = match (&self.last_run, from) {
+        let found = self.find_on_every_rank(|| match (&self.last_run, from) {
             (Some(run), Resume::Last | Resume::Best | Resume::Auto) => {
-                crate::checkpoint::CheckpointDir::new(run.checkpoints()).resolve(from)?
+                Ok(crate::checkpoint::CheckpointDir::new(run.checkpoints()).resolve(from)?)
             }
-            _ => find_checkpoint(&self.config, from)?,
-        };
+            _ => find_checkpoint(&self.config, from),
+        })?;
         found.ok_or_else(|| Error::NothingToResume {
             from: from.to_string(),
             searched: self.config.default_root_dir.join(&self.config.name),

@@ -9,7 +9,7 @@ use firebrand_strategy::PrepareOptions;
 
 use crate::Error;
 use crate::checkpoint::open_weights;
-use crate::fit::{assign_weights, check_weights, evaluation_module, tensors_of};
+use crate::fit::{evaluation_module, load_weights};
 
 /// Every parameter and buffer of a module by path, on the host: what a checkpoint holds, and what
 /// [`checkpoint::pytorch`](crate::checkpoint::pytorch) exports. It draws parameters that are still lazy.
@@ -58,10 +58,15 @@ fn loaded<M: LightningModule>(
         seed: 0,
     };
     let (mut module, table) = evaluation_module(erase(module), &prepare)?;
-    check_weights(&table, &weights, path)?;
     let plain = device.clone().without_autodiff();
-    let weights = tensors_of(weights, &plain);
-    assign_weights(module.as_mut(), &weights, &plain, prepare.precision.master());
+    load_weights(
+        module.as_mut(),
+        &table,
+        weights,
+        path,
+        &plain,
+        prepare.precision.master(),
+    )?;
     restore_type(module).ok_or(Error::ForeignCheckpoint {
         path: path.to_owned(),
         reason: "the module came back as another type".to_owned(),

@@ -22,8 +22,8 @@ const WIDTH: usize = 100;
 #[test]
 #[ignore = "run by the other test on a terminal"]
 fn on_a_terminal() {
-    assert!(init_tracing());
-    assert!(!init_tracing(), "a second time it leaves the first alone");
+    assert!(init_tracing(true));
+    assert!(!init_tracing(true), "a second time it leaves the first alone");
     let outcome = catch_unwind(|| {
         let mut progress = ProgressReporter::new(ProgressMode::Bars);
         progress.begin_stage("train epoch 0", Some(100), 0);

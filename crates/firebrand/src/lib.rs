@@ -3,17 +3,21 @@
 //! This crate only re-exports: contracts from `firebrand-core`, the engine from `firebrand-strategy`, and the
 //! [`Trainer`] with its loops from `firebrand-trainer`.
 
+/// Process groups and the rendezvous store, for communication of a program's own.
+pub use firebrand_collective as collective;
 /// Where derived code finds the contracts.
 #[doc(hidden)]
 pub use firebrand_core as __core;
 pub use firebrand_core::*;
 pub use firebrand_derive::Batch;
+/// Who a process is among the ranks, and how they come together without a trainer.
+pub use firebrand_launch as launch;
 pub use firebrand_strategy as strategy;
-pub use firebrand_strategy::{GradientClip, NonFinite, Precision};
+pub use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
 #[cfg(feature = "cli")]
 pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{
-    Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Trainer, TrainerBuilder,
+    Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Strategy, Trainer, TrainerBuilder,
     TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint,
     loggers, metrics, parse_duration, profiler, progress, run, weights_of, with_weights,
 };
@@ -28,7 +32,7 @@ pub mod prelude {
     pub use crate::metrics::{Accuracy, accuracy};
     pub use crate::{
         Accelerator, Batch, FitInfo, GradientClip, LightningModule, LogOptions, Metric, OptimizerSetup,
-        Precision, Prediction, Result, Schedule, Stage, StepContext, Trainer, ValCheckInterval,
+        Precision, Prediction, Result, Schedule, Stage, StepContext, Strategy, Trainer, ValCheckInterval,
     };
 }
 

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use firebrand::prelude::*;
-use firebrand::progress::print_line;
 
 use crate::model::LitDigits;
 use crate::settings::{Architecture, Settings};
@@ -68,11 +67,11 @@ fn train(args: Args) -> Result<()> {
         Some(_) => trainer.test_from("best", &fitted.module, data)?,
         None => trainer.test(&fitted.module, data)?,
     };
-    if let Some(run) = trainer.run_directory() {
+    if let Some(run) = trainer.run_directory().filter(|_| trainer.is_global_zero()) {
         let svg = curves::draw(run)?;
-        print_line(&format!("curves: {}", svg.display()));
+        trainer.print(format!("curves: {}", svg.display()));
     }
     let accuracy = tested.get("test_acc").ok_or("no test batch was evaluated")?;
-    print_line(&format!("test_acc={accuracy:.4}"));
+    trainer.print(format!("test_acc={accuracy:.4}"));
     Ok(())
 }

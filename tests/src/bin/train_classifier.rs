@@ -1,4 +1,4 @@
-//! Trains the tests' model with everything that is hard to resume: `train_classifier ROOT [RESUME]`.
+//! Trains the tests' model with everything that is hard to resume: `train_classifier ROOT RANKS [RESUME]`.
 //!
 //! It runs slowly enough to be killed in between.
 
@@ -12,6 +12,7 @@ use firebrand_tests::{Classifier, data};
 fn main() -> std::process::ExitCode {
     let mut arguments = std::env::args().skip(1);
     let root = arguments.next().unwrap_or_else(|| "runs".to_owned());
+    let ranks = arguments.next().and_then(|ranks| ranks.parse().ok()).unwrap_or(1);
     let resume = arguments.next();
     firebrand::run(move || {
         let slow = Lambda::new("slow").on_train_batch_end(|_, _| {
@@ -21,6 +22,7 @@ fn main() -> std::process::ExitCode {
         let mut trainer = Trainer::builder()
             .default_root_dir(root)
             .name("classifier")
+            .devices(ranks)
             .max_epochs(6)
             .accumulate_grad_batches(2)
             .gradient_clip(GradientClip::Norm(1.0))

@@ -1,16 +1,14 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::poll::Waker;
-use super::timed::Timed;
-use crate::auth::{Side, authenticate};
+use super::handshake::Handshake;
+use super::poll::{Waker, poll};
 use crate::{Error, Result};
 
 /// How long nothing is accepted when the system has no more sockets or threads.
@@ -18,9 +16,6 @@ const REST: Duration = Duration::from_millis(50);
 
 /// How long a stranger may keep a place that somebody else wants. A rank needs a few round trips.
 const COURTESY: Duration = Duration::from_millis(100);
-
-/// The stack of a handshake's thread.
-const STACK: usize = 128 << 10;
 
 /// How many connections may wait to be accepted: all ranks of a large run come at the same moment.
 const BACKLOG: i32 = 4096;
@@ -54,12 +49,6 @@ pub(crate) struct Gate {
 /// The number of a handshake, and whether the other end proved that it knows the secret.
 type Outcome = (u64, bool);
 
-struct Handshake {
-    stream: Arc<TcpStream>,
-    since: Instant,
-    thread: JoinHandle<()>,
-}
-
 impl Gate {
     /// `waker` is for the thread that polls; it is called whenever a handshake is over.
     pub fn new(
@@ -88,62 +77,40 @@ impl Gate {
         })
     }
 
-    /// What to poll, if there is a place.
+    /// What to poll, unless it would not be looked at now.
     pub fn poll_fd(&self) -> Option<PollFd<'_>> {
-        let open = self.resting_until.is_none() && self.has_place(Instant::now());
+        let open = self.resting_until.is_none();
         open.then(|| PollFd::new(&self.listener, PollFlags::IN))
     }
 
-    /// When to look again, if there is no place.
+    /// When to look again, if not before.
     pub fn next_look(&self) -> Option<Instant> {
-        self.resting_until.or_else(|| {
-            let full = self.pending.len() >= self.limits.pending;
-            let oldest = self.pending.first_key_value().filter(|_| full)?;
-            Some(oldest.1.since + COURTESY)
-        })
+        self.resting_until
     }
 
     /// Begins the handshakes of those who have come, and gives those who are through.
     pub fn admit(&mut self) -> Vec<TcpStream> {
-        self.accept();
-        let mut admitted = Vec::new();
-        while let Ok((number, proved)) = self.results.1.try_recv() {
-            if let Some(stream) = self.finish(number).filter(|_| proved) {
-                admitted.push(stream);
-            }
-        }
-        admitted
-    }
-
-    fn has_place(&self, now: Instant) -> bool {
-        self.pending.len() < self.limits.pending
-            || self
-                .pending
-                .first_key_value()
-                .is_some_and(|(_, oldest)| now.duration_since(oldest.since) >= COURTESY)
-    }
-
-    fn accept(&mut self) {
+        let mut admitted = self.finished();
         if self.resting_until.is_some_and(|until| Instant::now() < until) {
-            return;
+            return admitted;
         }
         self.resting_until = None;
         // As many as there are places, so that a flood does not keep the caller from its other work.
         for _ in 0..self.limits.pending {
-            if !self.has_place(Instant::now()) {
-                return;
+            if self.pending.len() >= self.limits.pending {
+                admitted.extend(self.finished());
+            }
+            if self.pending.len() >= self.limits.pending && !(self.is_wanted() && self.evict()) {
+                break;
             }
             match self.listener.accept() {
                 Ok((stream, address)) => {
-                    if self.pending.len() >= self.limits.pending {
-                        self.evict();
-                    }
                     if self.begin(stream, address).is_err() {
-                        self.resting_until = Some(Instant::now() + REST);
-                        return;
+                        self.rest();
+                        break;
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // These concern the one who came and has gone, or a signal.
                 Err(error)
                     if matches!(
@@ -151,73 +118,84 @@ impl Gate {
                         ErrorKind::ConnectionAborted | ErrorKind::Interrupted
                     ) => {}
                 Err(_) => {
-                    self.resting_until = Some(Instant::now() + REST);
-                    return;
+                    self.rest();
+                    break;
                 }
             }
         }
+        admitted
+    }
+
+    /// Whether somebody has come and not been accepted.
+    fn is_wanted(&self) -> bool {
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        poll(&mut fds, Some(Instant::now()));
+        !fds[0].revents().is_empty()
+    }
+
+    /// Those who are through.
+    fn finished(&mut self) -> Vec<TcpStream> {
+        let mut admitted = Vec::new();
+        while let Ok((number, proved)) = self.results.1.try_recv() {
+            let stream = self.pending.remove(&number).and_then(Handshake::finish);
+            admitted.extend(stream.filter(|_| proved));
+        }
+        admitted
+    }
+
+    fn rest(&mut self) {
+        self.resting_until = Some(Instant::now() + REST);
     }
 
     fn begin(&mut self, stream: TcpStream, address: SocketAddr) -> std::io::Result<()> {
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
         let number = self.next;
         self.next += 1;
-        let stream = Arc::new(stream);
-        let since = Instant::now();
-        let thread = std::thread::Builder::new()
-            .name("firebrand-gate".to_owned())
-            .stack_size(STACK)
-            .spawn({
-                let (stream, secret) = (Arc::clone(&stream), Arc::clone(&self.secret));
-                let (purpose, deadline) = (self.purpose, since + self.limits.handshake);
-                let (results, waker) = (self.results.0.clone(), self.waker.clone());
-                move || {
-                    let mut timed = Timed::new(&stream, deadline, None);
-                    let peer = address.to_string();
-                    let proved = authenticate(&mut timed, &secret, purpose, Side::Server, &peer).is_ok();
-                    drop(stream);
-                    // Who is not waited for any more has been sent away.
-                    let _: std::result::Result<_, _> = results.send((number, proved));
-                    waker.wake();
-                }
-            })?;
-        self.pending.insert(
-            number,
-            Handshake {
-                stream,
-                since,
-                thread,
+        let (results, waker) = (self.results.0.clone(), self.waker.clone());
+        let handshake = Handshake::begin(
+            stream,
+            address,
+            Arc::clone(&self.secret),
+            self.purpose,
+            self.limits.handshake,
+            move |proved| {
+                // Who is not waited for any more has been sent away.
+                let _: std::result::Result<_, _> = results.send((number, proved));
+                waker.wake();
             },
-        );
+        )?;
+        self.pending.insert(number, handshake);
         Ok(())
     }
 
-    /// Sends away who has been there longest.
-    fn evict(&mut self) {
-        if let Some(&number) = self.pending.keys().next() {
-            if let Some(oldest) = self.pending.get(&number) {
-                drop(oldest.stream.shutdown(Shutdown::Both));
+    /// Sends away who has been waited for longest, if that is long enough; returns whether there is a place now.
+    fn evict(&mut self) -> bool {
+        let now = Instant::now();
+        let mut old = self
+            .pending
+            .iter()
+            .take_while(|(_, handshake)| now.duration_since(handshake.since) >= COURTESY);
+        let number = old
+            .find(|(_, handshake)| handshake.interrupt())
+            .map(|(number, _)| *number);
+        match number.and_then(|number| self.pending.remove(&number)) {
+            Some(handshake) => {
+                drop(handshake.finish());
+                true
             }
-            self.finish(number);
+            None => {
+                // All are young, or about to be done.
+                self.resting_until = Some(now + COURTESY / 10);
+                false
+            }
         }
-    }
-
-    /// Takes back the connection of a handshake that is over or about to be.
-    fn finish(&mut self, number: u64) -> Option<TcpStream> {
-        let handshake = self.pending.remove(&number)?;
-        drop(handshake.thread.join());
-        Arc::into_inner(handshake.stream)
     }
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        for handshake in self.pending.values() {
-            drop(handshake.stream.shutdown(Shutdown::Both));
-        }
+        self.pending.values().for_each(Handshake::abort);
         while let Some((_, handshake)) = self.pending.pop_first() {
-            drop(handshake.thread.join());
+            drop(handshake.finish());
         }
     }
 }

@@ -7,6 +7,7 @@ mod connection;
 mod endpoint;
 mod fields;
 mod gate;
+mod handshake;
 mod listen;
 mod poll;
 mod timed;

@@ -1,14 +1,14 @@
-use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::hub::Hub;
+use super::join::join;
 use super::member::Member;
-use super::message::{Failure, MAX_FRAME, Message};
+use super::message::Failure;
 use super::outbox::{Closing, Outbox};
-use crate::control::{Endpoint, LENGTH, Timed, alarm, deadline, listen};
+use crate::control::{alarm, deadline, listen};
 use crate::{Error, Health, Result, Store};
 
 /// How long a rank may speak for itself before its death, or what another says of it, counts.
@@ -20,10 +20,11 @@ pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// What connections to the hub are for.
 pub(super) const PURPOSE: &str = "monitor";
 
-const WHAT: &str = "the monitor of rank 0";
+/// What the hub is called in messages.
+pub(super) const WHAT: &str = "the monitor of rank 0";
 
 /// Where the hub tells the others its address.
-const ADDRESS: &str = "monitor/address";
+pub(super) const ADDRESS: &str = "monitor/address";
 
 /// What a [`Monitor`] is made from.
 #[derive(Clone)]
@@ -214,124 +215,5 @@ impl Drop for Monitor {
             },
         });
         self.end(Closing::Abandon);
-    }
-}
-
-/// When to say that this rank is alive, and whether its thread was kept from running.
-pub(super) struct Pace {
-    period: Duration,
-    next: Instant,
-    last_turn: Instant,
-}
-
-impl Pace {
-    pub fn new(context: &MonitorContext) -> Self {
-        // Several signs of life in the time that makes a silence, whatever was chosen.
-        let period = context
-            .heartbeat
-            .min(context.silence / 4)
-            .max(Duration::from_millis(1));
-        Self {
-            period,
-            next: Instant::now(),
-            last_turn: Instant::now(),
-        }
-    }
-
-    /// When the next heartbeat is due.
-    pub fn next(&self) -> Instant {
-        self.next
-    }
-
-    /// Whether a heartbeat is due; if so, the next one is a period ahead.
-    pub fn is_due(&mut self) -> bool {
-        let now = Instant::now();
-        let due = now >= self.next;
-        if due {
-            self.next = now + self.period;
-        }
-        due
-    }
-
-    /// Called at the beginning of each turn: the time by which all of the turn judges, and whether it comes much later than it
-    /// should. Then the process was stopped, and what others sent meanwhile has yet to be read. If it is stopped within a turn,
-    /// the turn judges by the time before, and the next one is late.
-    pub fn begin_turn(&mut self) -> (Instant, bool) {
-        let now = Instant::now();
-        let late = now.duration_since(self.last_turn) > 2 * self.period;
-        self.last_turn = now;
-        (now, late)
-    }
-}
-
-/// Connects to the hub and says who this is.
-fn join(context: &MonitorContext, until: Instant) -> Result<std::net::TcpStream> {
-    let left = || until.saturating_duration_since(Instant::now());
-    let endpoint = Endpoint {
-        address: find(context, until)?,
-        secret: Arc::clone(&context.secret),
-        purpose: PURPOSE,
-        what: WHAT,
-    };
-    let stream = endpoint.connect_within(left(), Some(&context.health))?;
-    let lost = |error: std::io::Error| Error::Connect {
-        what: format!("{} did not answer", endpoint.name()),
-        reason: format!("rank 0 may have ended: look at its output ({error})"),
-    };
-    let nonsense = || Error::Protocol {
-        peer: endpoint.name(),
-        reason: "it does not answer like a monitor".to_owned(),
-    };
-    let mut timed = Timed::new(&stream, until, Some(&context.health));
-    let hello = Message::Hello {
-        rank: context.global_rank,
-    }
-    .encode();
-    let mut frame = (hello.len() as u32).to_le_bytes().to_vec();
-    frame.extend_from_slice(&hello);
-    timed.write_all(&frame).map_err(lost)?;
-    let mut length = [0; LENGTH];
-    timed.read_exact(&mut length).map_err(lost)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_FRAME {
-        return Err(nonsense());
-    }
-    let mut answer = vec![0; length];
-    timed.read_exact(&mut answer).map_err(lost)?;
-    match Message::decode(&answer) {
-        Ok(Message::Welcome) => Ok(stream),
-        Ok(Message::Failed(failure)) => {
-            context.health.fail(failure.error());
-            Err(failure.error())
-        }
-        Ok(Message::Refused(reason)) => Err(Error::argument(format!("{} says: {reason}", endpoint.name()))),
-        _ => Err(nonsense()),
-    }
-}
-
-/// The address of the hub.
-fn find(context: &MonitorContext, until: Instant) -> Result<SocketAddr> {
-    /// How long the store waits at a time, between two looks at the health.
-    const SLICE: Duration = Duration::from_millis(500);
-    loop {
-        context.health.check()?;
-        let left = until.saturating_duration_since(Instant::now());
-        match context.store.get(ADDRESS, left.min(SLICE)) {
-            Ok(value) => {
-                let address = String::from_utf8_lossy(&value).parse();
-                return address.map_err(|_| Error::Protocol {
-                    peer: "rank 0".to_owned(),
-                    reason: format!("'{}' is no address", String::from_utf8_lossy(&value)),
-                });
-            }
-            Err(Error::Missing { .. }) if left > SLICE => {}
-            Err(Error::Missing { key, .. }) => {
-                return Err(Error::Missing {
-                    key,
-                    after: context.timeout,
-                });
-            }
-            Err(error) => return Err(error),
-        }
     }
 }

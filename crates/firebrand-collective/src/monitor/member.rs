@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 
-use super::handle::{GRACE, LINGER, MonitorContext, Pace};
+use super::MonitorContext;
+use super::handle::{GRACE, LINGER};
 use super::message::{Failure, MAX_FRAME, Message};
 use super::outbox::{Closing, Outbox};
+use super::pace::Pace;
 use crate::control::{Alarm, Connection, poll};
 use crate::{Error, Health, Result};
 

@@ -12,11 +12,11 @@
 
 mod handle;
 mod hub;
+mod join;
 mod member;
 mod message;
 mod outbox;
-#[cfg(test)]
-mod process_tests;
+mod pace;
 #[cfg(test)]
 mod tests;
 

@@ -2,7 +2,7 @@ use burn::tensor::Tensor;
 use firebrand_core::{BoxError, ErasedModule, LogEntry, ManualEngine, StepContext, StepInfo};
 
 use super::twin::used;
-use super::{Group, check_loss, step_error};
+use super::{Group, check_loss};
 use crate::{Engine, Error, Update};
 
 /// One manual training step: what [`firebrand_core::ManualOptimization`] drives.
@@ -77,14 +77,6 @@ impl ManualEngine for Manual<'_> {
             self.engine.exchange.discard(other)?;
         }
         let losses = std::mem::take(&mut self.losses);
-        let (gradients, weight) = self.engine.exchange.finish(number, 1.0)?;
-        if gradients.is_empty() {
-            return Err(Error::optimizer(format!(
-                "step(\"{optimizer}\") found no gradient for its parameters; call `backward` with a loss that depends on \
-                 them first"
-            ))
-            .into());
-        }
         let group = Group {
             losses,
             info: Some(self.info.clone()),
@@ -96,9 +88,16 @@ impl ManualEngine for Manual<'_> {
         });
         let mut before = |module: &mut dyn ErasedModule| {
             let outcome = module.on_before_optimizer_step(&mut step);
-            outcome.map_err(|source| step_error("on_before_optimizer_step", &step, source))
+            outcome.map_err(|source| Error::step("on_before_optimizer_step", &step, source))
         };
-        let outcome = self.engine.apply(module, group, gradients, weight, &mut before)?;
+        let outcome = self.engine.complete(module, number, group, 1.0, &mut before)?;
+        let Some(outcome) = outcome else {
+            return Err(Error::optimizer(format!(
+                "step(\"{optimizer}\") found no gradient for its parameters; call `backward` with a loss that depends on \
+                 them first"
+            ))
+            .into());
+        };
         self.logs.extend(step.take_logs());
         if matches!(outcome, Update::Stepped { .. }) {
             self.engine.optimizers.advance_step(|other| other == number);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use firebrand_core::{
-    AnyBatch, BoxError, ErasedModule, OptimizerSetup, ParamTable, PathPattern, StepContext, StepInfo,
+    AnyBatch, ErasedModule, OptimizerSetup, ParamEntry, ParamTable, PathPattern, StepContext, StepInfo,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,8 @@ use twin::used;
 pub use update::Update;
 
 use crate::{
-    Error, GradientClip, GradientExchange, LearningRate, Optimizers, Precision, PrepareOptions, Turns,
-    prepare_parameters,
+    Error, GradientClip, GradientExchange, GradientSpec, GradientSpecs, LearningRate, Optimizers, Precision,
+    PrepareOptions, Turns, prepare_parameters,
 };
 
 /// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
@@ -83,6 +83,10 @@ pub struct Engine {
     device: Device,
     loss_reference: Option<f64>,
     groups: Vec<Group>,
+    /// What this rank says with its next update, and after it the sums over all ranks.
+    notes: Vec<f64>,
+    /// Whether other parameters are trained than the exchange expects.
+    respecify: bool,
 }
 
 impl Engine {
@@ -110,7 +114,7 @@ impl Engine {
         // An anomaly is looked for in the order in which it spreads.
         let turns = (exchange.overlaps() || options.detect_anomaly)
             .then(|| Turns::new(table.entries().len(), &prepare.device));
-        Ok(Self {
+        let mut engine = Self {
             turns,
             table,
             trained,
@@ -121,7 +125,68 @@ impl Engine {
             device: prepare.device.clone(),
             loss_reference: None,
             groups,
-        })
+            notes: Vec::new(),
+            respecify: false,
+        };
+        engine.expect_gradients()?;
+        Ok(engine)
+    }
+
+    /// Tells the exchange that other parameters are trained, unless gradients are under way: then with the next group.
+    fn respecify_between_groups(&mut self) -> Result<(), Error> {
+        if self.respecify && self.groups.iter().all(|group| group.info.is_none()) {
+            self.respecify = false;
+            self.expect_gradients()?;
+        }
+        Ok(())
+    }
+
+    /// Tells the exchange which gradients the optimizers will get.
+    fn expect_gradients(&mut self) -> Result<(), Error> {
+        for optimizer in 0..self.optimizers.len() {
+            let specs = self.gradient_specs(optimizer);
+            self.exchange.expect(optimizer, specs)?;
+        }
+        Ok(())
+    }
+
+    fn gradient_specs(&self, optimizer: usize) -> GradientSpecs {
+        let trained: Vec<(usize, &ParamEntry)> = self
+            .table
+            .parameters()
+            .filter(|(index, entry)| {
+                let first = entry.tied_to.unwrap_or(*index);
+                self.is_trained(*index) && self.optimizers.optimizer_of(first) == Some(optimizer)
+            })
+            .collect();
+        let mut parameters: Vec<GradientSpec> = Vec::new();
+        for (index, entry) in trained {
+            let first = entry.tied_to.unwrap_or(index);
+            match parameters.iter_mut().find(|spec| spec.parameter == first) {
+                Some(spec) => spec.uses += 1,
+                None => parameters.push(GradientSpec {
+                    parameter: first,
+                    path: self.table.get(first).unwrap_or(entry).path.clone(),
+                    shape: entry.shape.clone(),
+                    uses: 1,
+                }),
+            }
+        }
+        GradientSpecs {
+            parameters,
+            dtype: self.precision.master(),
+            device: self.device.clone().without_autodiff(),
+        }
+    }
+
+    /// Says numbers to the other ranks with the next update; [`notes`](Self::notes) has their sums afterwards.
+    pub fn say(&mut self, notes: Vec<f64>) {
+        self.notes = notes;
+    }
+
+    /// The sums over all ranks of what was said with the last update.
+    pub fn notes(&self) -> &[f64] {
+        &self.notes
     }
 
     /// The module's parameters and buffers.
@@ -187,7 +252,8 @@ impl Engine {
                 *flag = trained;
             }
         }
-        Ok(())
+        self.respecify = true;
+        self.respecify_between_groups()
     }
 
     /// Runs one micro-batch forward and backward for one optimizer; its gradients are added to those that are kept.
@@ -205,12 +271,13 @@ impl Engine {
         last: bool,
     ) -> Result<MicroBatch, Error> {
         let optimizer = step.optimizer_index();
+        self.respecify_between_groups()?;
         let watch = self.options.detect_anomaly.then(Arc::<Watch>::default);
         let only = (self.optimizers.len() > 1).then_some(optimizer);
         let twin = used(self, module, only, watch.as_ref());
         let loss = twin
             .training_step(batch, step)
-            .map_err(|source| step_error("training_step", step, source))?;
+            .map_err(|source| Error::step("training_step", step, source))?;
         let plain = check_loss(&loss)?;
         let scale = self.loss_scale(step)?;
         if scale > 0.0 {
@@ -242,7 +309,7 @@ impl Engine {
     /// What the loss of a micro-batch is multiplied by before its backward pass.
     fn loss_scale(&mut self, step: &StepContext) -> Result<f64, Error> {
         let count = step.given_loss_weight();
-        let error = |text: String| step_error("training_step", step, text.into());
+        let error = |text: String| Error::step("training_step", step, text.into());
         if let Some(count) = count.filter(|count| !(count.is_finite() && *count >= 0.0)) {
             return Err(error(format!(
                 "loss_weight({count}) must be a finite count of at least 0"
@@ -257,19 +324,26 @@ impl Engine {
                 ));
             }
         }
-        Ok(count.map_or(1.0, |count| count / self.reference(count)))
+        match count {
+            Some(count) => Ok(count / self.reference(count)?),
+            None => Ok(1.0),
+        }
     }
 
     /// The count to which loss weights are put in proportion, so that a 16-bit loss does not overflow: a power of two, so that
     /// the proportion is exact, near the first count of the fit.
-    fn reference(&mut self, count: f64) -> f64 {
-        *self.loss_reference.get_or_insert_with(|| {
-            if count > 0.0 {
-                count.log2().round().exp2()
-            } else {
-                1.0
-            }
-        })
+    fn reference(&mut self, count: f64) -> Result<f64, Error> {
+        if let Some(reference) = self.loss_reference {
+            return Ok(reference);
+        }
+        let mine = if count > 0.0 {
+            count.log2().round().exp2()
+        } else {
+            1.0
+        };
+        let reference = self.exchange.agree(mine)?;
+        self.loss_reference = Some(reference);
+        Ok(reference)
     }
 
     /// Forgets the gradients of unfinished groups, such as those of an epoch that was cut short.
@@ -296,17 +370,6 @@ impl Engine {
         logged: &[String],
     ) -> Result<(), Error> {
         self.optimizers.advance_epoch(metrics, logged)
-    }
-}
-
-/// What a user's method returned, with where it happened.
-fn step_error(method: &'static str, step: &StepContext, source: BoxError) -> Error {
-    Error::Step {
-        step: method,
-        epoch: step.epoch(),
-        batch_index: step.batch_index(),
-        global_step: step.global_step(),
-        source,
     }
 }
 

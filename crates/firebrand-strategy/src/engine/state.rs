@@ -19,6 +19,8 @@ struct SavedScalars {
     optimizers: serde_json::Value,
     loss_reference_bits: Option<u64>,
     frozen: Vec<String>,
+    #[serde(default)]
+    exchange: serde_json::Value,
 }
 
 impl Engine {
@@ -33,6 +35,7 @@ impl Engine {
             optimizers,
             loss_reference_bits: self.loss_reference.map(f64::to_bits),
             frozen: frozen.map(|(_, entry)| entry.path.clone()).collect(),
+            exchange: self.exchange.state(),
         };
         EngineState {
             tensors,
@@ -69,6 +72,7 @@ impl Engine {
                 *flag = !saved.frozen.contains(&entry.path);
             }
         }
-        Ok(())
+        self.expect_gradients()?;
+        self.exchange.load_state(&saved.exchange)
     }
 }

@@ -4,7 +4,7 @@ use firebrand_core::{ErasedModule, Stage, StepInfo};
 use super::anomaly::Watch;
 use super::{Group, NonFinite};
 use crate::clip::{scale_and_clip, survey};
-use crate::{Engine, Error, Gradient};
+use crate::{Engine, Error, Gradient, Share};
 
 /// What became of an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,43 +39,70 @@ impl Engine {
             .get_mut(optimizer)
             .map(std::mem::take)
             .unwrap_or_default();
-        let (gradients, weight) = self.exchange.finish(optimizer, group.weight)?;
-        if gradients.is_empty() && weight > 0.0 {
-            return Err(Error::NoGradient);
-        }
-        let outcome = self.apply(module, group, gradients, weight, before)?;
-        if matches!(outcome, Update::Stepped { .. }) {
+        let weight = group.weight;
+        let outcome = self.complete(module, optimizer, group, weight, before)?;
+        if matches!(outcome, Some(Update::Stepped { .. })) {
             self.optimizers.advance_step(|number| number == optimizer);
         }
-        Ok(outcome)
+        outcome.ok_or(Error::NoGradient)
     }
 
-    pub(super) fn apply(
+    /// Reduces the gradients of an optimizer and applies them; `None` if there are none.
+    pub(super) fn complete(
         &mut self,
         module: &mut dyn ErasedModule,
+        optimizer: usize,
         group: Group,
+        weight: f64,
+        before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
+    ) -> Result<Option<Update>, Error> {
+        let problem = group.losses.iter().find_map(|(loss, info)| {
+            let value = read(loss);
+            (!value.is_finite()).then(|| non_finite_loss(value, info))
+        });
+        let reduced = self.exchange.finish(
+            optimizer,
+            Share {
+                weight,
+                failed: problem.is_some(),
+                notes: std::mem::take(&mut self.notes),
+            },
+        )?;
+        self.notes = reduced.notes;
+        if reduced.gradients.is_empty() && reduced.weight > 0.0 {
+            return Ok(None);
+        }
+        if reduced.failed {
+            let info = group.info.as_ref();
+            return self
+                .refuse(problem.unwrap_or(Error::NonFiniteElsewhere {
+                    global_step: info.map_or(0, |info| info.global_step),
+                    epoch: info.map_or(0, |info| info.epoch),
+                }))
+                .map(Some);
+        }
+        self.apply(module, group.info, reduced.gradients, reduced.weight, before)
+            .map(Some)
+    }
+
+    fn apply(
+        &mut self,
+        module: &mut dyn ErasedModule,
+        info: Option<StepInfo>,
         mut gradients: Vec<Gradient>,
         weight: f64,
         before: &mut dyn FnMut(&mut dyn ErasedModule) -> Result<(), Error>,
     ) -> Result<Update, Error> {
-        for (loss, info) in &group.losses {
-            let value = read(loss);
-            if !value.is_finite() {
-                return self.refuse(non_finite_loss(value, info));
-            }
-        }
         if weight <= 0.0 {
             return Ok(Update::Skipped);
         }
-        let survey = survey(&mut gradients);
+        let survey = survey(&gradients);
         if let Some(position) = survey.non_finite {
             let entry = gradients
                 .get(position)
                 .and_then(|gradient| self.table.get(gradient.parameter));
             let path = entry.map_or_else(String::new, |entry| entry.path.clone());
-            let info = group
-                .info
-                .unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
+            let info = info.unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
             return self.refuse(non_finite_gradient(path, &info));
         }
         let scale = 1.0 / weight;

@@ -27,6 +27,12 @@ impl Options {
             *to = from.or(*to);
         }
         set(&mut config.accelerator, &self.accelerator);
+        config.devices = self.devices.or(config.devices);
+        config.num_nodes = self.num_nodes.or(config.num_nodes);
+        config.strategy = self.strategy.or(config.strategy);
+        set(&mut config.find_unused_parameters, &self.find_unused_parameters);
+        config.gradient_compression = self.gradient_compression.or(config.gradient_compression);
+        set(&mut config.bucket_cap_mb, &self.bucket_cap_mb);
         set(&mut config.precision, &self.precision);
         set(&mut config.limit_train_batches, &self.limit_train_batches);
         set(&mut config.limit_val_batches, &self.limit_val_batches);

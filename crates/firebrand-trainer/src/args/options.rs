@@ -1,10 +1,10 @@
 use std::path::PathBuf;
 
-use firebrand_strategy::{NonFinite, Precision};
+use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
 use crate::checkpoint::Resume;
-use crate::options::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// What the command line or a configuration file says; `None` where it says nothing.
@@ -17,17 +17,29 @@ pub(super) struct Options {
     #[arg(long, value_name = "auto|cpu", value_parser = values::accelerator)]
     pub(super) accelerator: Option<Accelerator>,
 
-    /// How many devices each machine uses; this version uses one
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_devices)]
-    pub(super) devices: Option<()>,
+    /// How many devices each node uses: so many ranks run on it
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_ranks)]
+    pub(super) devices: Option<usize>,
 
-    /// How many machines take part; this version uses one
-    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_nodes)]
-    pub(super) num_nodes: Option<()>,
+    /// How many nodes take part
+    #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_ranks)]
+    pub(super) num_nodes: Option<usize>,
 
-    /// How the devices work together; this version has one device
-    #[arg(long, value_name = "single", value_parser = values::strategy)]
-    pub(super) strategy: Option<()>,
+    /// How ranks work together
+    #[arg(long, value_name = "single|ddp", value_parser = values::strategy)]
+    pub(super) strategy: Option<Strategy>,
+
+    /// Let ranks use different parameters in a step
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false", value_parser = values::switch)]
+    pub(super) find_unused_parameters: Option<bool>,
+
+    /// Send gradients between ranks in a smaller type
+    #[arg(long, value_name = "bf16|f16", value_parser = values::compression)]
+    pub(super) gradient_compression: Option<GradientCompression>,
+
+    /// The size of the buckets in which gradients are reduced, in MiB
+    #[arg(long, allow_hyphen_values = true, value_name = "MIB", value_parser = values::at_least_one)]
+    pub(super) bucket_cap_mb: Option<u64>,
 
     /// In which dtype weights are kept and steps compute
     #[arg(long, value_name = "32-true|64-true", value_parser = values::precision)]

@@ -2,12 +2,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use firebrand_strategy::{GradientClip, NonFinite, Precision};
+use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
 
 use super::TrainerArgs;
 use crate::checkpoint::Resume;
 use crate::config::TrainerConfig;
-use crate::options::{Accelerator, Limit, ValCheckInterval};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 use crate::{Error, Trainer};
 
@@ -40,6 +40,12 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 fn unusual() -> TrainerConfig {
     TrainerConfig {
         accelerator: Accelerator::Cpu,
+        devices: Some(2),
+        num_nodes: Some(3),
+        strategy: Some(Strategy::Ddp),
+        find_unused_parameters: true,
+        gradient_compression: Some(GradientCompression::Bf16),
+        bucket_cap_mb: 7,
         precision: Precision::F64,
         max_epochs: Some(7),
         min_epochs: Some(2),
@@ -78,7 +84,8 @@ fn every_flag_reaches_the_configuration() {
                  --check-val-every-n-epoch 3 --num-sanity-val-steps 0 --accumulate-grad-batches 8 --gradient-clip-val 0.5 \
                  --gradient-clip-algorithm value --non-finite skip --detect-anomaly --log-every-n-steps 10 --seed 1234 \
                  --default-root-dir elsewhere/runs --name unusual --resume best --progress lines \
-                 --enable-checkpointing false --enable-model-summary=false --devices 1 --num-nodes 1 --strategy single";
+                 --enable-checkpointing false --enable-model-summary=false --devices 2 --num-nodes 3 --strategy ddp \
+                 --find-unused-parameters --gradient-compression bf16 --bucket-cap-mb 7";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     assert_eq!(resolve(&flags, TrainerConfig::default()).unwrap(), unusual());
 }
@@ -173,16 +180,15 @@ fn a_wrong_value_names_the_flag_the_value_and_what_it_takes() {
             "cuda",
             "not available yet in this version: use auto or cpu",
         ),
-        ("--devices", "2", "not available yet in this version"),
         ("--devices", "0", "at least 1"),
         ("--devices", "all", "whole number"),
-        ("--num-nodes", "4", "not available yet in this version"),
+        ("--num-nodes", "0", "at least 1"),
         (
             "--strategy",
-            "ddp",
-            "not available yet in this version: use single",
+            "pipeline",
+            "not available yet in this version: use single or ddp",
         ),
-        ("--strategy", "dpp", "expected single"),
+        ("--strategy", "dpp", "expected single or ddp"),
         (
             "--precision",
             "bf16-mixed",
@@ -269,7 +275,10 @@ fn what_is_wrong_in_a_file_is_named_with_the_file() {
             "max_epochs = \"ten\": expected a whole number",
         ),
         ("max_epochs = -1", "max_epochs = -1: expected a whole number"),
-        ("devices = 2", "devices = 2: not available yet in this version"),
+        (
+            "devices = 0",
+            "devices = 0: expected a whole number of at least 1",
+        ),
         (
             "limit_val_batches = 1.5",
             "limit_val_batches = 1.5: expected a number of batches",

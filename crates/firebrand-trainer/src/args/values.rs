@@ -1,8 +1,8 @@
 //! How the values of flags, and of keys in a configuration file, are read; what is wrong is said with what is expected.
 
-use firebrand_strategy::{NonFinite, Precision};
+use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
-use crate::options::{Accelerator, Limit, ValCheckInterval, parse_duration};
+use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval, parse_duration};
 use crate::progress::ProgressMode;
 
 /// Lightning's `gradient_clip_algorithm`.
@@ -55,24 +55,26 @@ pub(super) fn precision(text: &str) -> Result<Precision, String> {
     one_of(text, &names, &["bf16-mixed", "16-mixed", "bf16-true", "16-true"])
 }
 
-pub(super) fn strategy(text: &str) -> Result<(), String> {
-    one_of(text, &[("single", ())], &["ddp", "pipeline", "hybrid"])
+pub(super) fn strategy(text: &str) -> Result<Strategy, String> {
+    let names = [Strategy::Single, Strategy::Ddp].map(|strategy| (strategy.as_str(), strategy));
+    one_of(text, &names, &["pipeline", "hybrid"])
 }
 
-pub(super) fn num_devices(text: &str) -> Result<(), String> {
-    only_one(text, "a run uses one device")
+pub(super) fn compression(text: &str) -> Result<GradientCompression, String> {
+    one_of(
+        text,
+        &[
+            ("bf16", GradientCompression::Bf16),
+            ("f16", GradientCompression::F16),
+        ],
+        &[],
+    )
 }
 
-pub(super) fn num_nodes(text: &str) -> Result<(), String> {
-    only_one(text, "a run uses one machine")
-}
-
-fn only_one(text: &str, limit: &str) -> Result<(), String> {
-    match count(text)? {
-        0 => at_least_one(text).map(drop),
-        1 => Ok(()),
-        _ => Err(format!("{NOT_YET}: {limit}; use 1")),
-    }
+/// A number of devices or nodes.
+pub(super) fn num_ranks(text: &str) -> Result<usize, String> {
+    let number = at_least_one(text)?;
+    usize::try_from(number).map_err(|error| error.to_string())
 }
 
 pub(super) fn non_finite(text: &str) -> Result<NonFinite, String> {

@@ -11,12 +11,15 @@ impl FitLoop<'_> {
     pub(super) fn safe_point(&mut self) -> Result<(), Error> {
         self.take_checkpoints()?;
         self.poll_checkpoints();
-        let Some(interrupt) = self.signals.requested() else {
+        let Some(interrupt) = self.interrupted() else {
             return Ok(());
         };
         self.save_on_exit()?;
         self.flush_checkpoints();
         let saved = match (&self.writer, &self.last, self.failed_saves) {
+            (None, ..) if !self.parts.world.is_global_zero() => {
+                "rank 0 says where its checkpoint is".to_owned()
+            }
             (None, ..) => "no checkpoint was written, since checkpoints are off".to_owned(),
             (_, Some(last), 0) => format!("resume from {}", last.display()),
             (_, Some(last), _) => format!(
@@ -53,15 +56,21 @@ impl FitLoop<'_> {
     /// `on_exit` says that the checkpoint is there to go on from, and may go when the run has done so.
     fn take(&mut self, on_exit: bool) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.requests);
-        if requests.is_empty() || self.writer.is_none() {
+        if requests.is_empty() {
             return Ok(());
         }
+        if !self.parts.events.saves_checkpoints() {
+            return Ok(());
+        }
+        // What only rank 0 writes, all ranks have a part in.
+        self.unite_buffers()?;
+        let epoch_values = self.epoch_values.save_over(&self.parts.world)?;
         // What was logged before the checkpoint must be on disk before the checkpoint is: a resumed run does not log it again.
         self.parts.loggers.flush();
-        let snapshot = {
+        let snapshot = self.writer.is_some().then(|| {
             let _span = self.parts.profiler.span("checkpoint_snapshot");
-            self.saved().snapshot(on_exit)
-        };
+            self.saved().snapshot(on_exit, epoch_values)
+        });
         self.saved_at = Some(self.counters.total_batches);
         let _span = self.parts.profiler.span("checkpoint_submit");
         let kept: Vec<String> = self
@@ -73,12 +82,12 @@ impl FitLoop<'_> {
         let joined = joined(requests, &self.counters);
         // One copy for each request, and none beyond that: a snapshot is as large as the model and its optimizer.
         for ((name, wanted), snapshot) in joined.iter().zip(std::iter::repeat_n(snapshot, joined.len())) {
-            let mut save = SaveRequest::new(name, snapshot);
+            let mut save = snapshot.map(|snapshot| SaveRequest::new(name, snapshot));
             if wanted.last {
-                save = save.point(Pointer::Last);
+                save = save.map(|save| save.point(Pointer::Last));
             }
             if wanted.best {
-                save = save.point(Pointer::Best);
+                save = save.map(|save| save.point(Pointer::Best));
             }
             // It is what `last` points to until another one is.
             let outdated = if wanted.last {
@@ -92,20 +101,21 @@ impl FitLoop<'_> {
                 .chain(outdated);
             // Another callback may still count on what one lets go.
             for old in names.filter(|old| !kept.contains(old)) {
-                save = save.remove(old);
+                save = save.map(|save| save.remove(old));
             }
-            let Some((run, writer)) = self.parts.run.as_ref().zip(self.writer.as_mut()) else {
-                break;
-            };
+            let Some(run) = &self.parts.run else { break };
             let path = run.checkpoints().join(name);
             if wanted.last {
                 self.submitted_last = Some(path.clone());
             }
             if wanted.best {
-                self.submitted_best = Some(path);
+                self.submitted_best = Some(path.clone());
             }
-            let outcomes = writer.submit(save);
-            self.take_outcomes(outcomes);
+            self.submitted.push_back(path);
+            if let Some((writer, save)) = self.writer.as_mut().zip(save) {
+                let outcomes = writer.submit(save);
+                self.take_outcomes(outcomes);
+            }
         }
         Ok(())
     }
@@ -122,39 +132,71 @@ impl FitLoop<'_> {
         if let Some(writer) = &mut self.writer {
             let outcomes = writer.flush();
             self.take_outcomes(outcomes);
+            self.settle_written();
         }
     }
 
-    /// Tells the callbacks what became of their checkpoints. A failure stops nothing.
+    /// Takes what the writer has done, in the order in which it was asked to. A failure stops nothing.
     fn take_outcomes(&mut self, outcomes: Vec<SaveOutcome>) {
-        let Some(run) = &self.parts.run else { return };
         for outcome in outcomes {
-            let path = run.checkpoints().join(&outcome.name);
-            match outcome.result {
-                Ok(_) => {
-                    if self.submitted_last.as_ref() == Some(&path) {
-                        self.last = Some(path.clone());
-                    }
-                    if self.submitted_best.as_ref() == Some(&path) {
-                        self.best = Some(path.clone());
-                    }
-                    self.parts
-                        .events
-                        .iter_mut()
-                        .for_each(|callback| callback.on_checkpoint_saved(&path));
-                }
-                Err(error) => {
-                    self.failed_saves += 1;
-                    report_failure(&error);
-                    self.parts
-                        .events
-                        .iter_mut()
-                        .for_each(|callback| callback.on_checkpoint_failed(&path));
-                }
+            if let Err(error) = &outcome.result {
+                self.failed_saves += 1;
+                report_failure(error);
             }
+            self.written.push(outcome.result.is_ok());
+        }
+        // Several ranks must decide alike, so that all hear of it at the same update.
+        if self.parts.world.size() == 1 {
+            self.settle_written();
+        }
+    }
+
+    /// What became of checkpoints and is not settled yet: how many, and which of them failed, the first in the lowest bit.
+    pub(super) fn unsettled(&self) -> (u32, u64) {
+        let told = self.written.iter().take(MOST_TOLD);
+        let failed = told.clone().enumerate().filter(|(_, written)| !**written);
+        let mask = failed.fold(0, |mask, (number, _)| mask | (1 << number));
+        (told.count() as u32, mask)
+    }
+
+    /// Settles what rank 0 has told.
+    pub(super) fn settle_told(&mut self, count: u32, failed: u64) {
+        for number in 0..count {
+            if !self.written.is_empty() {
+                self.written.remove(0);
+            }
+            self.settle(failed & (1 << number) == 0);
+        }
+    }
+
+    fn settle_written(&mut self) {
+        for written in std::mem::take(&mut self.written) {
+            self.settle(written);
+        }
+    }
+
+    /// Tells the callbacks what became of the oldest checkpoint that they do not know of.
+    fn settle(&mut self, written: bool) {
+        let Some(path) = self.submitted.pop_front() else {
+            return;
+        };
+        let callbacks = self.parts.events.iter_mut();
+        if !written {
+            callbacks.for_each(|callback| callback.on_checkpoint_failed(&path));
+            return;
+        }
+        callbacks.for_each(|callback| callback.on_checkpoint_saved(&path));
+        if self.submitted_last.as_ref() == Some(&path) {
+            self.last = Some(path.clone());
+        }
+        if self.submitted_best.as_ref() == Some(&path) {
+            self.best = Some(path);
         }
     }
 }
+
+/// Of how many checkpoints one update tells: what a float keeps exactly.
+const MOST_TOLD: usize = 48;
 
 /// Requests by name: several for one place become one.
 fn joined(requests: Vec<CheckpointRequest>, counters: &Counters) -> Vec<(String, CheckpointRequest)> {

@@ -1,7 +1,7 @@
 use burn::tensor::{Device, FloatDType};
 use firebrand_core::{
-    AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream, Stage, StepContext,
-    StepInfo, seed_from,
+    AnyBatch, AnyTensor, BoxError, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream,
+    Stage, StepContext, StepInfo, seed_from,
 };
 use firebrand_strategy::{PrepareOptions, prepare_parameters};
 
@@ -11,6 +11,7 @@ use crate::logging::Accumulators;
 use crate::options::Limit;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
+use crate::world::World;
 
 use super::report::Evaluated;
 
@@ -29,84 +30,112 @@ pub(crate) struct Evaluation<'a> {
     pub progress: &'a mut ProgressReporter,
     pub profiler: &'a Profiler,
     /// What the progress display calls it.
+    /// The ranks that divide the data among them.
+    pub world: &'a World,
     pub title: &'a str,
 }
 
+/// One batch of a pass.
+pub(super) struct EvaluationBatch {
+    /// The samples, on the device and in the dtype.
+    pub batch: AnyBatch,
+    pub num_samples: usize,
+    /// The dataset indices of the samples, see [`LoadedBatch`](crate::data::LoadedBatch).
+    pub samples: Vec<usize>,
+}
+
+/// Does one batch: calls the module's step and keeps what comes of it.
+pub(super) type EachBatch<'f> = &'f mut dyn FnMut(EvaluationBatch, &mut StepContext) -> Result<(), Error>;
+
+/// Takes what a step or hook logged: with how many samples it counts, and what is put behind its names.
+pub(super) type TakeLogs<'f> = &'f mut dyn FnMut(&mut StepContext, f64, &str) -> Result<(), Error>;
+
 impl Evaluation<'_> {
-    /// Runs all batches and returns what was logged, reduced over all of them.
+    /// Validates or tests, and returns what was logged, reduced over all batches.
     pub(crate) fn run(&mut self) -> Result<Evaluated, Error> {
+        let (module, stage) = (self.module, self.stage);
         let mut values = Accumulators::default();
-        let mut num_batches = 0;
-        let mut step = self.context(0, 0);
-        self.module
-            .on_evaluation_start(&mut step)
-            .map_err(|source| self.hook_failed("on_evaluation_start", source))?;
-        values.add(step.take_logs(), self.stage, 1.0, "")?;
-        for (loader_index, loader) in self.loaders.iter().enumerate() {
-            let suffix = if self.loaders.len() > 1 {
-                format!("/loader_{loader_index}")
-            } else {
-                String::new()
+        let mut each = |batch: EvaluationBatch, step: &mut StepContext| {
+            let outcome = match stage {
+                Stage::Test => module.test_step(batch.batch, step),
+                _ => module.validation_step(batch.batch, step),
             };
-            num_batches += self.run_loader(loader_index, loader, &suffix, &mut values)?;
-        }
-        let mut step = self.context(0, num_batches);
-        self.module
-            .on_evaluation_end(&mut step)
-            .map_err(|source| self.hook_failed("on_evaluation_end", source))?;
-        values.add(step.take_logs(), self.stage, 1.0, "")?;
+            outcome.map_err(|source| step_failed(step, source))
+        };
+        let num_batches = self.pass(&mut each, &mut |step, samples, suffix| {
+            Ok(values.add(step.take_logs(), stage, samples, suffix)?)
+        })?;
         let metrics = values
-            .values()
+            .values_over(self.world)?
             .into_iter()
             .map(|(name, value, _)| (name, value))
             .collect();
         Ok(Evaluated { metrics, num_batches })
     }
 
-    fn run_loader(
+    /// Goes over all loaders, between the module's hooks, and returns the number of batches.
+    pub(super) fn pass(&mut self, each: EachBatch<'_>, logs: TakeLogs<'_>) -> Result<u64, Error> {
+        let mut num_batches = 0;
+        let mut step = self.context(0, 0);
+        self.module
+            .on_evaluation_start(&mut step)
+            .map_err(|source| self.hook_failed("on_evaluation_start", source))?;
+        logs(&mut step, 1.0, "")?;
+        for (loader_index, loader) in self.loaders.iter().enumerate() {
+            num_batches += self.pass_loader(loader_index, loader, each, logs)?;
+        }
+        let mut step = self.context(0, num_batches);
+        self.module
+            .on_evaluation_end(&mut step)
+            .map_err(|source| self.hook_failed("on_evaluation_end", source))?;
+        logs(&mut step, 1.0, "")?;
+        Ok(num_batches)
+    }
+
+    fn pass_loader(
         &mut self,
         loader_index: usize,
         loader: &AnyLoader,
-        suffix: &str,
-        values: &mut Accumulators,
+        each: EachBatch<'_>,
+        logs: TakeLogs<'_>,
     ) -> Result<u64, Error> {
-        let request = EpochRequest::evaluate(self.seed, self.epoch);
+        let request = EpochRequest::evaluate(self.seed, self.epoch).shard(self.world.shard());
         let limit = self.limit.of(loader.num_batches(&request)?);
         if limit == Some(0) {
             return Ok(0);
         }
+        let several = self.loaders.len() > 1;
+        let suffix = if several {
+            format!("/loader_{loader_index}")
+        } else {
+            String::new()
+        };
         self.progress.begin_stage(self.title, limit, 0);
         let mut num_batches = 0;
         for loaded in loader.epoch(&request.limit_batches(limit), self.device)? {
             let loaded = loaded?;
-            let samples = loaded.num_samples as f64;
             let mut step = self.context(loader_index, num_batches);
             self.device.seed(seed_from(
                 self.seed,
                 SeedStream::Step,
                 self.stage.as_str(),
-                &[self.epoch, loader_index as u64, num_batches],
+                &[
+                    self.epoch,
+                    loader_index as u64,
+                    num_batches * self.world.size() as u64 + self.world.rank() as u64,
+                ],
             ));
-            let batch = loaded.batch.to_device(self.device).to_dtype(self.dtype);
-            let _span = self.profiler.span(match self.stage {
-                Stage::Test => "test_step",
-                _ => "validation_step",
-            });
-            let outcome = match self.stage {
-                Stage::Test => self.module.test_step(batch, &mut step),
-                _ => self.module.validation_step(batch, &mut step),
+            let batch = EvaluationBatch {
+                batch: loaded.batch.to_device(self.device).to_dtype(self.dtype),
+                num_samples: loaded.num_samples,
+                samples: loaded.samples,
             };
-            outcome.map_err(|source| Error::EvaluationStep {
-                step: if self.stage == Stage::Test {
-                    "test_step"
-                } else {
-                    "validation_step"
-                },
-                loader_index,
-                batch_index: num_batches,
-                source,
-            })?;
-            values.add(step.take_logs(), self.stage, samples, suffix)?;
+            let samples = batch.num_samples as f64;
+            {
+                let _span = self.profiler.span(step_name(self.stage));
+                each(batch, &mut step)?;
+            }
+            logs(&mut step, samples, &suffix)?;
             num_batches += 1;
             self.progress.advance(1);
         }
@@ -120,17 +149,40 @@ impl Evaluation<'_> {
             global_step: self.global_step,
             batch_index,
             loader_index,
+            global_rank: self.world.rank(),
+            world_size: self.world.size(),
+            group: self.world.group().cloned(),
             ..StepInfo::first(self.stage, self.device.clone())
         })
     }
 
-    fn hook_failed(&self, hook: &'static str, source: firebrand_core::BoxError) -> Error {
+    fn hook_failed(&self, hook: &'static str, source: BoxError) -> Error {
         Error::Module {
             hook,
             epoch: self.epoch,
             global_step: self.global_step,
             source,
         }
+    }
+}
+
+/// The method of the module that does a batch.
+fn step_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Train => "training_step",
+        Stage::Validate => "validation_step",
+        Stage::Test => "test_step",
+        Stage::Predict => "predict_step",
+    }
+}
+
+/// What the module's step returned, with where it happened.
+pub(super) fn step_failed(step: &StepContext, source: BoxError) -> Error {
+    Error::EvaluationStep {
+        step: step_name(step.stage()),
+        loader_index: step.loader_index(),
+        batch_index: step.batch_index(),
+        source,
     }
 }
 

@@ -72,7 +72,7 @@ macro_rules! view {
             update: $update,
             elapsed: std::time::Duration::from_millis($self.counters.elapsed_ms),
             run: $self.parts.run.as_ref(),
-            is_global_zero: true,
+            is_global_zero: $self.parts.world.is_global_zero(),
         }
     };
 }
@@ -103,13 +103,7 @@ macro_rules! module_hook {
             .module
             .$hook(&mut step)
             .map_err(|source| $self.hook_failed(stringify!($hook), source))?;
-        let logs = step.take_logs();
-        if !logs.is_empty() {
-            $self.step_values.add(&logs, 1.0);
-            $self
-                .epoch_values
-                .add(logs, firebrand_core::Stage::Train, 1.0, "")?;
-        }
+        $self.add_logs(step.take_logs(), 1.0)?;
     }};
 }
 

@@ -1,29 +1,34 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
-use burn::tensor::Device;
-use firebrand_core::{BoxError, ErasedModule, FitInfo, Stage, StepContext, StepInfo};
-use firebrand_strategy::{Engine, EngineOptions, LearningRate, PrepareOptions, SingleDevice};
+use burn::tensor::{Device, TensorData};
+use firebrand_core::{BoxError, ErasedModule, FitInfo, ParamKind, Stage, StepContext, StepInfo};
+use firebrand_strategy::{
+    DataParallel, Engine, EngineOptions, GradientExchange, LearningRate, PrepareOptions, SingleDevice,
+    check_alike, replicate,
+};
 
 use crate::callbacks::CheckpointRequest;
 use crate::checkpoint::{BackgroundWriter, Checkpoint, CheckpointDir, Pointer};
-use crate::data::{AnyLoader, EpochRequest, ErasedDataModule};
+use crate::data::{AnyLoader, EpochRequest, ErasedDataModule, LoadedBatch};
 use crate::loggers::{Loggers, RunDirectory};
 use crate::logging::{Accumulators, StepValues};
 use crate::options::Limit;
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
 use crate::run::run_of;
-use crate::signals::SignalGuard;
+use crate::signals::{Interrupt, SignalGuard};
+use crate::world::World;
 use crate::{Error, TrainerConfig};
 
 use super::counters::Counters;
 use super::events::{Events, callbacks, module_hook};
 use super::limits::Limits;
 use super::report::FitReport;
-use super::restore::assign_weights;
-use super::save::Saved;
+use super::restore::{assign_weights, tensors_of};
+use super::save::{Saved, global_batch_of, weights_of};
 use super::validation_schedule::ValidationSchedule;
 
 /// What a trainer lends to one fit.
@@ -33,6 +38,8 @@ pub(crate) struct FitParts<'a> {
     pub loggers: &'a mut Loggers,
     pub progress: &'a mut ProgressReporter,
     pub profiler: &'a Profiler,
+    /// The ranks of the run.
+    pub world: World,
     /// The training device, with autodiff.
     pub device: Device,
     /// Where the run writes; `None` if it writes nothing.
@@ -55,20 +62,29 @@ pub(crate) struct FitLoop<'a> {
     pub(super) schedule: ValidationSchedule,
     pub(super) writer: Option<BackgroundWriter>,
     pub(super) signals: SignalGuard,
+    /// The signal that the ranks have agreed to obey.
+    pub(super) interrupt: Option<Interrupt>,
 
     pub(super) counters: Counters,
     pub(super) metrics: BTreeMap<String, f64>,
     pub(super) rates: Vec<LearningRate>,
     pub(super) step_values: StepValues,
     pub(super) epoch_values: Accumulators,
+    /// The samples of a batch, where that is not the loader's own: a run that goes on with another number of ranks.
+    pub(super) batch_size: Option<usize>,
     pub(super) accumulate: u64,
     pub(super) next_accumulate: Option<u64>,
 
     pub(super) started: Instant,
     pub(super) elapsed_before: u64,
-    pub(super) last_validation: Instant,
+    /// When the last validation was, on the clock of the counters.
+    pub(super) last_validation: u64,
     pub(super) stop: Option<String>,
     pub(super) requests: Vec<CheckpointRequest>,
+    /// Checkpoints of which it is not known yet what became of them, the oldest first.
+    pub(super) submitted: VecDeque<PathBuf>,
+    /// Of the oldest of those, whether each could be written; what only rank 0 knows until it tells the others.
+    pub(super) written: Vec<bool>,
     pub(super) submitted_last: Option<PathBuf>,
     pub(super) submitted_best: Option<PathBuf>,
     pub(super) saved_at: Option<u64>,
@@ -92,7 +108,11 @@ impl<'a> FitLoop<'a> {
         let train = data.train_loader()?;
         let validation = data.loaders(Stage::Validate)?;
         let limits = Limits::of(config);
-        let num_training_batches = epoch_length(config, &train)?;
+        let batch_size = match &parts.resume {
+            Some(checkpoint) => kept_batch_size(checkpoint, &train, &parts.world)?,
+            None => None,
+        };
+        let num_training_batches = epoch_length(config, &train, &parts.world, batch_size)?;
         let schedule = if validation.is_empty() || config.limit_val_batches.is_none() {
             ValidationSchedule::Never
         } else {
@@ -102,7 +122,7 @@ impl<'a> FitLoop<'a> {
         let info = FitInfo::new(
             limits.estimated_steps(num_training_batches, accumulate),
             limits.max_epochs(),
-            1,
+            parts.world.size(),
         );
         let setup = module.configure_optimizers(&info);
         let prepare = PrepareOptions {
@@ -120,9 +140,10 @@ impl<'a> FitLoop<'a> {
             &setup,
             &prepare,
             options,
-            Box::new(SingleDevice::new()),
+            exchange(&parts.world, config),
         )?;
-        let writer = match parts.run.as_ref().filter(|_| parts.events.saves_checkpoints()) {
+        let writes = parts.events.saves_checkpoints() && parts.world.is_global_zero();
+        let writer = match parts.run.as_ref().filter(|_| writes) {
             Some(run) => Some(BackgroundWriter::new(CheckpointDir::new(run.checkpoints()))?),
             None => None,
         };
@@ -139,17 +160,21 @@ impl<'a> FitLoop<'a> {
             schedule,
             writer,
             signals,
+            interrupt: None,
             counters: Counters::default(),
             metrics: BTreeMap::new(),
             step_values: StepValues::default(),
             epoch_values: Accumulators::default(),
+            batch_size,
             accumulate,
             next_accumulate: None,
             started: now,
             elapsed_before: 0,
-            last_validation: now,
+            last_validation: 0,
             stop: None,
             requests: Vec::new(),
+            submitted: VecDeque::new(),
+            written: Vec::new(),
             submitted_last: None,
             submitted_best: None,
             saved_at: None,
@@ -159,7 +184,53 @@ impl<'a> FitLoop<'a> {
             failed_saves: 0,
         };
         fit.restore()?;
+        fit.unite()?;
         Ok(fit)
+    }
+
+    /// Sees to it that all ranks train the same module from the same values: those of rank 0.
+    fn unite(&mut self) -> Result<(), Error> {
+        let Some(group) = self.parts.world.group() else {
+            return Ok(());
+        };
+        check_alike(group.as_ref(), self.engine.table())?;
+        let mut values = weights_of(self.module.as_ref());
+        replicate(group.as_ref(), &mut values)?;
+        self.take_values(values);
+        Ok(())
+    }
+
+    /// Gives the buffers of every rank the values of rank 0's. Parameters are alike anyway.
+    pub(super) fn unite_buffers(&mut self) -> Result<(), Error> {
+        let Some(group) = self.parts.world.group() else {
+            return Ok(());
+        };
+        let table = self.engine.table();
+        if !table
+            .entries()
+            .iter()
+            .any(|entry| entry.kind == ParamKind::Buffer)
+        {
+            return Ok(());
+        }
+        let mut values = weights_of(self.module.as_ref());
+        values.retain(|path, _| {
+            let entry = table.index_of_path(path).and_then(|index| table.get(index));
+            entry.is_some_and(|entry| entry.kind == ParamKind::Buffer)
+        });
+        replicate(group.as_ref(), &mut values)?;
+        self.take_values(values);
+        Ok(())
+    }
+
+    /// Takes over values of rank 0, which has them already.
+    fn take_values(&mut self, values: BTreeMap<String, TensorData>) {
+        if self.parts.world.is_global_zero() {
+            return;
+        }
+        let device = self.engine.device().clone();
+        let values = tensors_of(values, &device);
+        assign_weights(self.module.as_mut(), &values, &device, self.engine.master_dtype());
     }
 
     fn restore(&mut self) -> Result<(), Error> {
@@ -176,6 +247,7 @@ impl<'a> FitLoop<'a> {
         }
         self.rates = self.engine.learning_rates();
         self.elapsed_before = self.counters.elapsed_ms;
+        self.last_validation = self.counters.elapsed_ms;
         self.saved_at = Some(self.counters.total_batches);
         self.last = Some(checkpoint.path().to_owned());
         let (epoch, global_step) = (self.counters.epoch, self.counters.global_step);
@@ -199,6 +271,12 @@ impl<'a> FitLoop<'a> {
             exit_checkpoint: &mut self.exit_checkpoint,
             seed: self.parts.config.seed,
             precision: self.parts.config.precision.as_str(),
+            world_size: self.parts.world.size(),
+            is_global_zero: self.parts.world.is_global_zero(),
+            global_batch: self
+                .batch_size
+                .or(self.train.batch_size())
+                .map(|size| (size * self.parts.world.size()) as u64),
         }
     }
 
@@ -209,15 +287,17 @@ impl<'a> FitLoop<'a> {
         self.parts.progress.finish();
         drop(self.parts.loggers.finish()); // Warned about by `finish`.
         let stop_reason = outcome?;
+        let of_zero = (self.last.take(), self.best.take(), self.failed_saves);
+        let (last, best, failed_saves) = self.parts.world.from_zero(|| Ok(of_zero))?;
         let report = FitReport {
             global_step: self.counters.global_step,
             epoch: self.counters.epoch,
             stop_reason,
             metrics: self.metrics,
             run_directory: self.parts.run.as_ref().map(|run| run.path().to_owned()),
-            last_checkpoint: self.last,
-            best_checkpoint: self.best,
-            failed_saves: self.failed_saves,
+            last_checkpoint: last,
+            best_checkpoint: best,
+            failed_saves,
             last_epoch: self.counters.last_epoch(),
         };
         Ok((self.module, report))
@@ -290,17 +370,21 @@ impl<'a> FitLoop<'a> {
             .progress
             .begin_stage(&title, self.num_training_batches, done);
         let request = train_request(config, self.counters.epoch, self.num_training_batches)
+            .shard(self.parts.world.shard())
+            .batch_size(self.batch_size)
             .skip_samples(self.counters.samples_in_epoch);
         let remaining = request.limit_batches.map(|limit| limit.saturating_sub(done));
         let inner = self.parts.device.clone().without_autodiff();
         let mut batches = self.train.epoch(&request.limit_batches(remaining), &inner)?;
         // One batch ahead, to know which is the last: its update takes what the group has.
         let mut next = batches.next().transpose()?;
+        next = self.if_all_have_one(next)?;
         while let Some(loaded) = next {
             next = {
                 let _span = self.parts.profiler.span("data_wait");
                 batches.next().transpose()?
             };
+            next = self.if_all_have_one(next)?;
             let epoch_over = next.is_none();
             let leave = self.train_batch(loaded, epoch_over)?;
             if leave && !epoch_over {
@@ -311,14 +395,19 @@ impl<'a> FitLoop<'a> {
         self.end_epoch()
     }
 
+    /// The next batch, unless a rank has none: then the epoch is over for all. Ranks that read a dataset have equally many
+    /// batches and need not ask.
+    fn if_all_have_one(&self, next: Option<LoadedBatch>) -> Result<Option<LoadedBatch>, Error> {
+        if self.num_training_batches.is_some() || self.parts.world.all(next.is_some())? {
+            return Ok(next);
+        }
+        Ok(None)
+    }
+
     fn end_epoch(&mut self) -> Result<(), Error> {
-        let values = self.epoch_values.values();
-        self.epoch_values.clear();
-        self.log_values(values.into_iter().map(|(name, value, _)| (name, value)).collect());
+        self.log_epoch_values()?;
         module_hook!(self, on_train_epoch_end);
-        let late = self.epoch_values.values();
-        self.epoch_values.clear();
-        self.log_values(late.into_iter().map(|(name, value, _)| (name, value)).collect());
+        self.log_epoch_values()?;
         let logged: Vec<String> = self.metrics.keys().cloned().collect();
         self.engine
             .end_epoch(&|name| self.metrics.get(name).copied(), &logged)?;
@@ -338,6 +427,9 @@ impl<'a> FitLoop<'a> {
             global_step: self.counters.global_step,
             batch_index: self.counters.batches_in_epoch,
             optimizer_index,
+            global_rank: self.parts.world.rank(),
+            world_size: self.parts.world.size(),
+            group: self.parts.world.group().cloned(),
             ..StepInfo::first(Stage::Train, self.parts.device.clone())
         })
     }
@@ -352,40 +444,76 @@ impl<'a> FitLoop<'a> {
     }
 
     pub(super) fn tick(&mut self) {
-        self.counters.elapsed_ms = self.elapsed_before + self.started.elapsed().as_millis() as u64;
+        // Several ranks go by the clock of the first, which it tells with each update: what depends on it must be alike.
+        if self.parts.world.size() == 1 {
+            self.counters.elapsed_ms = self.elapsed();
+        }
+    }
+
+    /// Milliseconds over all parts of the run, by the clock of this rank.
+    pub(super) fn elapsed(&self) -> u64 {
+        self.elapsed_before + self.started.elapsed().as_millis() as u64
+    }
+}
+
+/// The samples of a batch on each rank with which a run keeps its global batch, if it goes on with another number of ranks.
+fn kept_batch_size(
+    checkpoint: &Checkpoint,
+    train: &AnyLoader,
+    world: &World,
+) -> Result<Option<usize>, Error> {
+    let Some(kept) = global_batch_of(checkpoint)? else {
+        return Ok(None);
+    };
+    let (ranks, before) = (world.size(), kept.world_size);
+    if ranks == before || train.batch_size().is_none() {
+        return Ok(None);
+    }
+    let samples = usize::try_from(kept.samples).unwrap_or_default();
+    if samples == 0 || !samples.is_multiple_of(ranks) {
+        return Err(Error::Contradiction(format!(
+            "the run had a global batch of {samples} samples on {before} ranks, which {ranks} ranks cannot divide evenly; resume on \
+             a number of ranks that divides it"
+        )));
+    }
+    Ok(Some(samples / ranks))
+}
+
+/// What becomes of gradients.
+fn exchange(world: &World, config: &TrainerConfig) -> Box<dyn GradientExchange> {
+    match world.group() {
+        Some(group) => Box::new(DataParallel::new(Arc::clone(group), config.ddp())),
+        None => Box::new(SingleDevice::new()),
     }
 }
 
 /// What is asked of the training loader for an epoch, from its start.
 fn train_request(config: &TrainerConfig, epoch: u64, num_batches: Option<u64>) -> EpochRequest {
-    match (config.overfit_batches, config.fast_dev_run) {
-        (_, Some(batches)) => EpochRequest::train(config.seed, epoch).limit_batches(Some(batches)),
-        (Some(limit), None) => {
-            // A limit that is a share was resolved with the loader's length.
-            EpochRequest::overfit(
-                config.seed,
-                limit.of(num_batches).or(num_batches).unwrap_or(u64::MAX),
-            )
-        }
-        (None, None) => {
-            let limited = config.limit_train_batches != Limit::ALL;
-            EpochRequest::train(config.seed, epoch).limit_batches(
-                num_batches
-                    .filter(|_| limited)
-                    .or(config.limit_train_batches.of(None)),
-            )
-        }
+    if config.overfit().is_some() {
+        return EpochRequest::overfit(config.seed, num_batches.unwrap_or(u64::MAX));
     }
+    let limit = config.limit_in_fit(Stage::Train);
+    // A limit that is a share was resolved with the loader's length.
+    let batches = if limit == Limit::ALL {
+        None
+    } else {
+        num_batches.or(limit.of(None))
+    };
+    EpochRequest::train(config.seed, epoch).limit_batches(batches)
 }
 
 /// The number of micro-batches of an epoch, if it is known.
-fn epoch_length(config: &TrainerConfig, train: &AnyLoader) -> Result<Option<u64>, Error> {
-    let total = train.num_batches(&EpochRequest::train(config.seed, 0))?;
-    let limit = match (config.fast_dev_run, config.overfit_batches) {
-        (Some(batches), _) => Limit::Batches(batches),
-        (None, Some(limit)) => limit,
-        (None, None) => config.limit_train_batches,
-    };
+fn epoch_length(
+    config: &TrainerConfig,
+    train: &AnyLoader,
+    world: &World,
+    batch_size: Option<usize>,
+) -> Result<Option<u64>, Error> {
+    let request = EpochRequest::train(config.seed, 0)
+        .shard(world.shard())
+        .batch_size(batch_size);
+    let total = train.num_batches(&request)?;
+    let limit = config.limit_in_fit(Stage::Train);
     match limit.of(total) {
         Some(0) => Err(Error::Contradiction(format!(
             "the limit of {limit} leaves no training batch{}; raise limit_train_batches or overfit_batches",

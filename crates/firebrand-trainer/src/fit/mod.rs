@@ -1,5 +1,6 @@
 //! The loops: one over epochs and batches to fit, one over batches to evaluate, one to predict.
 
+mod agreement;
 mod checkpointing;
 mod counters;
 mod evaluate;
@@ -18,7 +19,6 @@ pub(crate) use evaluate::{Evaluation, evaluation_module};
 pub(crate) use events::Events;
 pub(crate) use fit_loop::{FitLoop, FitParts};
 pub use predict::Predictions;
-pub(crate) use predict::predict;
 pub use report::{Evaluated, FitReport, Fitted};
-pub(crate) use restore::{assign_weights, check_weights, tensors_of};
+pub(crate) use restore::load_weights;
 pub(crate) use save::weights_of;

@@ -1,13 +1,14 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::kind::Basic;
-use burn::tensor::{Device, FloatDType, Tensor, TensorData};
-use firebrand_core::{AnyTensor, ErasedModule, SeedStream, Stage, StepContext, StepInfo, seed_from};
+use burn::tensor::{Device, Tensor, TensorData};
+use firebrand_core::{AnyTensor, StepContext};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::data::{AnyLoader, EpochRequest};
-use crate::options::Limit;
-use crate::progress::ProgressReporter;
+use crate::world::World;
+
+use super::evaluate::{Evaluation, EvaluationBatch, step_failed};
 
 /// The predictions for every sample, in the order of the data, each once. Tensors lie on the host.
 #[derive(Clone, Debug, Default)]
@@ -43,70 +44,84 @@ impl Predictions {
     }
 }
 
-/// Predicts every batch of every loader, one after the other.
-#[allow(clippy::too_many_arguments)] // One call site; the parts of a trainer, borrowed apart.
-pub(crate) fn predict(
-    module: &dyn ErasedModule,
-    loaders: &[AnyLoader],
-    limit: Limit,
-    seed: u64,
-    device: &Device,
-    dtype: FloatDType,
-    progress: &mut ProgressReporter,
-) -> Result<Vec<Predictions>, Error> {
-    let mut all = Vec::with_capacity(loaders.len());
-    for (loader_index, loader) in loaders.iter().enumerate() {
-        let request = EpochRequest::evaluate(seed, 0);
-        let limit = limit.of(loader.num_batches(&request)?);
-        let mut parts: BTreeMap<String, Vec<AnyTensor>> = BTreeMap::new();
-        let mut order = Vec::new();
-        progress.begin_stage("predict", limit, 0);
-        for (batch_index, loaded) in loader.epoch(&request.limit_batches(limit), device)?.enumerate() {
-            let loaded = loaded?;
-            let batch_index = batch_index as u64;
-            device.seed(seed_from(
-                seed,
-                SeedStream::Step,
-                Stage::Predict.as_str(),
-                &[loader_index as u64, batch_index],
-            ));
-            let mut step = StepContext::new(StepInfo {
-                batch_index,
-                loader_index,
-                ..StepInfo::first(Stage::Predict, device.clone())
-            });
-            let batch = loaded.batch.to_device(device).to_dtype(dtype);
-            let prediction =
-                module
-                    .predict_step(batch, &mut step)
-                    .map_err(|source| Error::EvaluationStep {
-                        step: "predict_step",
-                        loader_index,
-                        batch_index,
-                        source,
-                    })?;
+/// What one loader's batches gave so far.
+#[derive(Default)]
+struct Parts {
+    tensors: BTreeMap<String, Vec<AnyTensor>>,
+    samples: Vec<usize>,
+}
+
+impl Evaluation<'_> {
+    /// Predicts, and returns the predictions of each loader. What a step logs is left out.
+    pub(crate) fn predict(&mut self) -> Result<Vec<Predictions>, Error> {
+        let module = self.module;
+        let mut parts: Vec<Parts> = self.loaders.iter().map(|_| Parts::default()).collect();
+        let mut each = |batch: EvaluationBatch, step: &mut StepContext| {
+            let prediction = module
+                .predict_step(batch.batch, step)
+                .map_err(|source| step_failed(step, source))?;
             let found = prediction.num_samples();
-            if found != Some(loaded.num_samples) {
+            if found != Some(batch.num_samples) {
                 return Err(Error::PredictionLength {
-                    expected: loaded.num_samples,
+                    expected: batch.num_samples,
                     found: found.map_or_else(|| "different numbers of".to_owned(), |found| found.to_string()),
-                    batch_index,
+                    batch_index: step.batch_index(),
                 });
             }
-            if loaded.samples.len() == loaded.num_samples {
-                order.extend(loaded.samples);
+            let Some(parts) = parts.get_mut(step.loader_index()) else {
+                return Ok(());
+            };
+            if batch.samples.len() == batch.num_samples {
+                parts.samples.extend(batch.samples);
             }
             let host = Device::flex();
             for (name, data) in prediction.into_data() {
                 if let Some(tensor) = AnyTensor::from_data(data, &host) {
-                    parts.entry(name).or_default().push(tensor);
+                    parts.tensors.entry(name).or_default().push(tensor);
                 }
             }
-            progress.advance(1);
+            Ok(())
+        };
+        self.pass(&mut each, &mut |_, _, _| Ok(()))?;
+        let parts = parts.into_iter().map(|parts| parts.over(self.world));
+        parts.map(|parts| parts.map(Parts::join)).collect()
+    }
+}
+
+/// The elements of one tensor, as ranks exchange them.
+#[derive(Serialize, Deserialize)]
+struct Piece {
+    name: String,
+    data: TensorData,
+}
+
+impl Parts {
+    /// The parts of all ranks, in their order, on every rank.
+    fn over(self, world: &World) -> Result<Self, Error> {
+        if world.size() == 1 {
+            return Ok(self);
         }
-        progress.end_stage();
-        let rows = rows_in_order(&order);
-        let tensors = parts.into_iter().filter_map(|(name, parts)| {
+        let pieces = self.tensors.into_iter().filter_map(|(name, parts)| {
+            let data = AnyTensor::concat(parts)?.into_data();
+            Some(Piece { name, data })
+        });
+        let mine: (Vec<Piece>, Vec<usize>) = (pieces.collect(), self.samples);
+        let mut whole = Self::default();
+        for (pieces, samples) in world.gather(mine)? {
+            whole.samples.extend(samples);
+            for Piece { name, data } in pieces {
+                if let Some(tensor) = AnyTensor::from_data(data, &Device::flex()) {
+                    whole.tensors.entry(name).or_default().push(tensor);
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    /// One tensor for each name, its rows in the order of the data.
+    fn join(self) -> Predictions {
+        let rows = rows_in_order(&self.samples);
+        let tensors = self.tensors.into_iter().filter_map(|(name, parts)| {
             let tensor = AnyTensor::concat(parts)?;
             let sorted = match &rows {
                 Some(rows) if rows.len() == tensor.shape().to_vec().first().copied()? => {
@@ -116,11 +131,10 @@ pub(crate) fn predict(
             };
             Some((name, sorted))
         });
-        all.push(Predictions {
+        Predictions {
             tensors: tensors.collect(),
-        });
+        }
     }
-    Ok(all)
 }
 
 /// Which row comes first, second, … in the order of the data; `None` if they are in it already, as without shuffling.

@@ -7,17 +7,12 @@ use firebrand_core::{AnyTensor, ErasedModule, ParamInfo, ParamMapper, ParamTable
 use crate::Error;
 
 /// Checks that values by path are those of a module: every path there, none besides, shapes and kinds equal.
-pub(crate) fn check_weights(
+pub(super) fn check_weights(
     table: &ParamTable,
     weights: &BTreeMap<String, TensorData>,
     path: &Path,
 ) -> Result<(), Error> {
-    let foreign = |reason: String| {
-        Err(Error::ForeignCheckpoint {
-            path: path.to_owned(),
-            reason,
-        })
-    };
+    let foreign = |reason: String| Err(foreign(path, reason));
     for entry in table.entries() {
         let Some(data) = weights.get(&entry.path) else {
             return foreign(format!("it has no value for '{}'", entry.path));
@@ -38,8 +33,30 @@ pub(crate) fn check_weights(
     }
 }
 
+/// Checks values by path and gives them to the module; if they do not fit, it is unchanged.
+pub(crate) fn load_weights(
+    module: &mut dyn ErasedModule,
+    table: &ParamTable,
+    weights: BTreeMap<String, TensorData>,
+    path: &Path,
+    device: &Device,
+    dtype: FloatDType,
+) -> Result<(), Error> {
+    check_weights(table, &weights, path)?;
+    assign_weights(module, &tensors_of(weights, device), device, dtype);
+    Ok(())
+}
+
+/// Why a checkpoint is not one of this module or run.
+pub(super) fn foreign(path: &Path, reason: impl ToString) -> Error {
+    Error::ForeignCheckpoint {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
+}
+
 /// Gives the module values by path, floats in the dtype of the weights; what is not named stays. Shapes were checked before.
-pub(crate) fn assign_weights(
+pub(super) fn assign_weights(
     module: &mut dyn ErasedModule,
     weights: &BTreeMap<String, AnyTensor>,
     device: &Device,
@@ -79,7 +96,7 @@ impl ParamMapper for Assign<'_> {
 }
 
 /// Puts data on a device as rank-free tensors.
-pub(crate) fn tensors_of(
+pub(super) fn tensors_of(
     weights: BTreeMap<String, TensorData>,
     device: &Device,
 ) -> BTreeMap<String, AnyTensor> {

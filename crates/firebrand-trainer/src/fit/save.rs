@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use burn::tensor::TensorData;
 use firebrand_core::{AnyTensor, ErasedModule, ParamInfo, ParamVisitor};
@@ -13,7 +12,7 @@ use crate::logging::{Accumulators, SavedAccumulators};
 
 use super::counters::Counters;
 use super::events::Events;
-use super::restore::{assign_weights, check_weights, tensors_of};
+use super::restore::{assign_weights, check_weights, foreign, tensors_of};
 
 /// What `state.json` holds.
 #[derive(Serialize, Deserialize)]
@@ -26,6 +25,9 @@ struct SavedState {
     precision: String,
     /// Data-parallel ranks and pipeline stages.
     mesh: [usize; 2],
+    /// The samples of a micro-batch on all ranks together, if the loader says it.
+    #[serde(default)]
+    global_batch: Option<u64>,
     /// Micro-batches per update at this point, and what the options said.
     accumulate_grad_batches: u64,
     configured_accumulation: u64,
@@ -51,11 +53,17 @@ pub(super) struct Saved<'a> {
     pub exit_checkpoint: &'a mut Option<String>,
     pub seed: u64,
     pub precision: &'a str,
+    pub world_size: usize,
+    pub is_global_zero: bool,
+    /// The samples of an update's micro-batch on all ranks together, if the loader says it.
+    pub global_batch: Option<u64>,
 }
 
 impl Saved<'_> {
     /// Copies everything to the host.
-    pub(super) fn snapshot(&mut self, on_exit: bool) -> Snapshot {
+    ///
+    /// `epoch_values` are those of all ranks.
+    pub(super) fn snapshot(&mut self, on_exit: bool, epoch_values: SavedAccumulators) -> Snapshot {
         let EngineState { tensors, scalars } = self.engine.state();
         let mut extra = BTreeMap::new();
         let mut callbacks = BTreeMap::new();
@@ -72,12 +80,13 @@ impl Saved<'_> {
             counters: self.counters.clone(),
             seed: self.seed,
             precision: self.precision.to_owned(),
-            mesh: [1, 1],
+            mesh: [self.world_size, 1],
+            global_batch: self.global_batch,
             accumulate_grad_batches: *self.accumulate,
             configured_accumulation: self.configured_accumulation,
             on_exit,
             engine: scalars,
-            epoch_values: self.epoch_values.save(),
+            epoch_values,
             metrics: self
                 .metrics
                 .iter()
@@ -143,7 +152,12 @@ impl Saved<'_> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         *self.exit_checkpoint = name.filter(|_| state.on_exit);
         *self.counters = state.counters;
-        *self.epoch_values = Accumulators::restore(state.epoch_values);
+        // They are of all ranks together, and go on on the first.
+        *self.epoch_values = if self.is_global_zero {
+            Accumulators::restore(state.epoch_values)
+        } else {
+            Accumulators::default()
+        };
         *self.metrics = metrics;
         if state.configured_accumulation == self.configured_accumulation {
             // A scheduler may have changed it; other options than then win over that.
@@ -161,11 +175,25 @@ impl Saved<'_> {
     }
 }
 
-fn foreign(path: &Path, reason: impl ToString) -> Error {
-    Error::ForeignCheckpoint {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    }
+/// The global batch that a run had.
+pub(super) struct GlobalBatch {
+    /// Samples of a micro-batch on all ranks together.
+    pub samples: u64,
+    pub world_size: usize,
+}
+
+/// The global batch of the run that a checkpoint was taken of, if it is known.
+pub(super) fn global_batch_of(checkpoint: &Checkpoint) -> Result<Option<GlobalBatch>, Error> {
+    let state = checkpoint.state()?;
+    let samples = state.get("global_batch").and_then(Value::as_u64);
+    let ranks = state
+        .get("mesh")
+        .and_then(|mesh| mesh.get(0))
+        .and_then(Value::as_u64);
+    Ok(samples.zip(ranks).map(|(samples, ranks)| GlobalBatch {
+        samples,
+        world_size: usize::try_from(ranks).unwrap_or_default(),
+    }))
 }
 
 /// The name of a callback's tensor file: letters, digits, `-` and `_`.

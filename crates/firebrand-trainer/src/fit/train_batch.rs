@@ -1,4 +1,6 @@
-use firebrand_core::{SeedStream, Stage, StepContext, seed_from};
+use std::time::Duration;
+
+use firebrand_core::{AnyBatch, LogEntry, SeedStream, Stage, seed_from};
 use firebrand_strategy::Update;
 
 use crate::Error;
@@ -41,7 +43,7 @@ impl FitLoop<'_> {
                 .is_multiple_of(self.parts.config.log_every_n_steps)
         {
             let _span = self.parts.profiler.span("logging");
-            let values = self.step_values.read();
+            let values = self.step_values.read_over(&self.parts.world)?;
             self.log_values(values);
         }
         module_hook!(self, on_train_batch_end);
@@ -50,7 +52,7 @@ impl FitLoop<'_> {
         if update.is_some() {
             self.step_values.clear();
         }
-        let since_last = self.last_validation.elapsed();
+        let since_last = Duration::from_millis(self.counters.elapsed_ms.saturating_sub(self.last_validation));
         if self.schedule.is_due(&self.counters, epoch_over, since_last) {
             self.validate()?;
         }
@@ -69,11 +71,7 @@ impl FitLoop<'_> {
 
     fn automatic_step(&mut self, loaded: LoadedBatch, completes: bool) -> Result<Option<Update>, Error> {
         let samples = loaded.num_samples as f64;
-        let device = self.parts.device.clone();
-        let batch = loaded
-            .batch
-            .to_device(&device)
-            .to_dtype(self.engine.compute_dtype());
+        let batch = self.placed(loaded.batch);
         let num_optimizers = self.engine.optimizers().len();
         let mut batch = Some(batch);
         let mut outcome = None;
@@ -88,7 +86,7 @@ impl FitLoop<'_> {
                 self.engine
                     .micro_batch(self.module.as_ref(), batch, &mut step, completes)?;
             }
-            self.take_logs(&mut step, samples)?;
+            self.add_logs(step.take_logs(), samples)?;
             if completes {
                 let update = self.update(optimizer)?;
                 // One training step is one step, whatever the number of optimizers: it counts if any of them moved.
@@ -102,33 +100,28 @@ impl FitLoop<'_> {
     }
 
     fn update(&mut self, optimizer: usize) -> Result<Update, Error> {
+        let said = self.said();
+        self.engine.say(said);
         let _span = self.parts.profiler.span("update");
         let mut step = self.context(optimizer);
         let mut before = |module: &mut dyn firebrand_core::ErasedModule| {
             module
                 .on_before_optimizer_step(&mut step)
-                .map_err(|source| firebrand_strategy::Error::Step {
-                    step: "on_before_optimizer_step",
-                    epoch: step.epoch(),
-                    batch_index: step.batch_index(),
-                    global_step: step.global_step(),
-                    source,
-                })
+                .map_err(|source| firebrand_strategy::Error::step("on_before_optimizer_step", &step, source))
         };
         let update = self.engine.update(self.module.as_mut(), optimizer, &mut before)?;
-        self.take_logs(&mut step, 1.0)?;
+        self.add_logs(step.take_logs(), 1.0)?;
+        self.hear();
         Ok(update)
     }
 
     fn manual_step(&mut self, loaded: LoadedBatch) -> Result<Option<Update>, Error> {
         let samples = loaded.num_samples as f64;
-        let device = self.parts.device.clone();
-        let batch = loaded
-            .batch
-            .to_device(&device)
-            .to_dtype(self.engine.compute_dtype());
+        let batch = self.placed(loaded.batch);
         self.seed_step(0);
         let mut step = self.context(0);
+        let said = self.said();
+        self.engine.say(said);
         let _span = self.parts.profiler.span("training_step");
         let mut engine = self.engine.manual(&step);
         let outcome = self.module.manual_training_step(&mut engine, batch, &mut step);
@@ -136,18 +129,13 @@ impl FitLoop<'_> {
         let hook_logs = engine.take_logs();
         outcome.map_err(|source| match source.downcast::<firebrand_strategy::Error>() {
             Ok(error) => Error::Strategy(*error),
-            Err(source) => Error::Strategy(firebrand_strategy::Error::Step {
-                step: "manual_training_step",
-                epoch: step.epoch(),
-                batch_index: step.batch_index(),
-                global_step: step.global_step(),
-                source,
-            }),
+            Err(source) => firebrand_strategy::Error::step("manual_training_step", &step, source).into(),
         })?;
-        self.take_logs(&mut step, samples)?;
-        self.step_values.add(&hook_logs, 1.0);
-        self.epoch_values.add(hook_logs, Stage::Train, 1.0, "")?;
-        Ok(update)
+        self.add_logs(step.take_logs(), samples)?;
+        if update.is_some() {
+            self.hear();
+        }
+        self.add_logs(hook_logs, 1.0).map(|()| update)
     }
 
     /// Random numbers inside a step are a function of the seed, the update, the micro-batch, the rank and the optimizer.
@@ -155,7 +143,7 @@ impl FitLoop<'_> {
         let numbers = [
             self.counters.attempts,
             self.counters.micro_batches,
-            0,
+            self.parts.world.rank() as u64,
             optimizer as u64,
         ];
         self.parts
@@ -163,11 +151,27 @@ impl FitLoop<'_> {
             .seed(seed_from(self.parts.config.seed, SeedStream::Step, "", &numbers));
     }
 
-    fn take_logs(&mut self, step: &mut StepContext, samples: f64) -> Result<(), Error> {
-        let logs = step.take_logs();
+    /// Takes what a step of so many samples, or a hook, logged: for the step's values and the epoch's.
+    pub(super) fn add_logs(&mut self, logs: Vec<LogEntry>, samples: f64) -> Result<(), Error> {
         self.step_values.add(&logs, samples);
         self.epoch_values.add(logs, Stage::Train, samples, "")?;
         Ok(())
+    }
+
+    /// Logs what the epoch's values have come to, and forgets them.
+    pub(super) fn log_epoch_values(&mut self) -> Result<(), Error> {
+        let values = self.epoch_values.values_over(&self.parts.world)?.into_iter();
+        let values = values.map(|(name, value, _)| (name, value)).collect();
+        self.epoch_values.clear();
+        self.log_values(values);
+        Ok(())
+    }
+
+    /// A batch as the step takes it.
+    fn placed(&self, batch: AnyBatch) -> AnyBatch {
+        batch
+            .to_device(&self.parts.device)
+            .to_dtype(self.engine.compute_dtype())
     }
 
     /// Gives values to the loggers, and to whoever monitors them.

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use firebrand_core::{AnyTensor, Stage};
 
@@ -32,15 +31,11 @@ impl FitLoop<'_> {
     pub(super) fn validate(&mut self) -> Result<(), Error> {
         let _span = self.parts.profiler.span("validation");
         let weights = callbacks!(self, on_evaluation_start, Stage::Validate, None);
-        let config = self.parts.config;
-        let limit = match (config.fast_dev_run, config.overfit_batches) {
-            (Some(batches), _) => Limit::Batches(batches),
-            (None, Some(limit)) => limit,
-            (None, None) => config.limit_val_batches,
-        };
+        self.unite_buffers()?;
+        let limit = self.parts.config.limit_in_fit(Stage::Validate);
         let evaluated = self.evaluate(limit, "validate", weights)?;
-        self.last_validation = Instant::now();
         self.tick();
+        self.last_validation = self.counters.elapsed_ms;
         self.log_values(evaluated.metrics);
         callbacks!(self, on_evaluation_end, Stage::Validate, None);
         Ok(())
@@ -69,6 +64,7 @@ impl FitLoop<'_> {
             dtype: self.engine.compute_dtype(),
             progress: self.parts.progress,
             profiler: self.parts.profiler,
+            world: &self.parts.world,
             title,
         }
         .run()

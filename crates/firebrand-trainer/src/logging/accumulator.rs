@@ -1,7 +1,8 @@
 use burn::tensor::Tensor;
-use firebrand_core::{ErasedMetric, Error, LogEntry, LogValue, Reduce, Stage};
+use firebrand_core::{ErasedMetric, Error, LogEntry, LogValue, Stage};
 use serde::{Deserialize, Serialize};
 
+use super::sums::{SavedSums, Sums};
 use super::{epoch_name, read_scalars, shown_on_bar};
 
 /// The epoch's values: sums in float64, and metric states that merge.
@@ -29,21 +30,6 @@ struct Scalar {
     pending: Vec<(Tensor<1>, f64)>,
 }
 
-/// The bits of the sums, so that they are exact in JSON and may be infinite.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct SavedSums {
-    reduce: Reduce,
-    value: u64,
-    weight: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Sums {
-    reduce: Reduce,
-    value: f64,
-    weight: f64,
-}
-
 /// What a checkpoint keeps of an epoch that is under way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedAccumulators {
@@ -55,54 +41,6 @@ pub(crate) struct SavedAccumulators {
 enum SavedState {
     Scalar(SavedSums),
     Metric(Vec<u64>),
-}
-
-impl Sums {
-    fn new(reduce: Reduce) -> Self {
-        let value = match reduce {
-            Reduce::Mean | Reduce::Sum => 0.0,
-            Reduce::Min => f64::INFINITY,
-            Reduce::Max => f64::NEG_INFINITY,
-        };
-        Self {
-            reduce,
-            value,
-            weight: 0.0,
-        }
-    }
-
-    fn add(&mut self, value: f64, weight: f64) {
-        match self.reduce {
-            // A value that does not count may be anything, also not a number.
-            Reduce::Mean if weight == 0.0 => {}
-            Reduce::Mean => self.value += value * weight,
-            Reduce::Sum => self.value += value,
-            // Not-a-number wins, so that it is seen.
-            Reduce::Min => {
-                self.value = if value.is_nan() {
-                    value
-                } else {
-                    self.value.min(value)
-                }
-            }
-            Reduce::Max => {
-                self.value = if value.is_nan() {
-                    value
-                } else {
-                    self.value.max(value)
-                }
-            }
-        }
-        self.weight += weight;
-    }
-
-    fn value(&self) -> f64 {
-        if self.reduce == Reduce::Mean {
-            self.value / self.weight
-        } else {
-            self.value
-        }
-    }
 }
 
 impl Scalar {
@@ -180,6 +118,52 @@ impl Accumulators {
         values
     }
 
+    /// Adds what another rank has.
+    ///
+    /// # Errors
+    ///
+    /// If a name stands for different metrics, or this rank has not logged a metric of the other's.
+    pub(crate) fn merge(&mut self, other: SavedAccumulators) -> Result<(), Error> {
+        for (name, shown, saved) in other.entries {
+            let Some((_, mine)) = self.entries.iter_mut().find(|(known, _)| *known == name) else {
+                let SavedState::Scalar(sums) = saved else {
+                    return Err(Error::MetricKind {
+                        name,
+                        first: "nothing on this rank".to_owned(),
+                        second: "a metric on another; every rank must log it".to_owned(),
+                    });
+                };
+                let state = State::Scalar(Scalar {
+                    sums: sums.into(),
+                    pending: Vec::new(),
+                });
+                self.entries.push((name, Accumulator { shown, state }));
+                continue;
+            };
+            match (&mut mine.state, saved) {
+                (State::Scalar(scalar), SavedState::Scalar(sums)) => {
+                    scalar.drain();
+                    scalar.sums.merge(sums.into());
+                }
+                (State::Metric(metric), SavedState::Metric(bits)) => {
+                    let state: Vec<f64> = bits.into_iter().map(f64::from_bits).collect();
+                    let mut other = metric.clone_box();
+                    other.load_state(&state)?;
+                    metric.merge(&name, other)?;
+                }
+                (State::SavedMetric(_), SavedState::Metric(bits)) if bits.is_empty() => {}
+                _ => {
+                    return Err(Error::MetricKind {
+                        name,
+                        first: "one kind of value on this rank".to_owned(),
+                        second: "another kind on another rank".to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets everything: the epoch is over.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
@@ -192,16 +176,7 @@ impl Accumulators {
             let state = match &mut accumulator.state {
                 State::Scalar(scalar) => {
                     scalar.drain();
-                    let Sums {
-                        reduce,
-                        value,
-                        weight,
-                    } = scalar.sums;
-                    SavedState::Scalar(SavedSums {
-                        reduce,
-                        value: value.to_bits(),
-                        weight: weight.to_bits(),
-                    })
+                    SavedState::Scalar(scalar.sums.into())
                 }
                 State::Metric(metric) => SavedState::Metric(bits(&metric.state())),
                 State::SavedMetric(state) => SavedState::Metric(bits(state)),
@@ -213,20 +188,34 @@ impl Accumulators {
         }
     }
 
+    /// A copy, with values that wait on their device read.
+    pub(super) fn copied(&mut self) -> Self {
+        let entries = self.entries.iter_mut().map(|(name, accumulator)| {
+            let state = match &mut accumulator.state {
+                State::Scalar(scalar) => {
+                    scalar.drain();
+                    State::Scalar(Scalar {
+                        sums: scalar.sums,
+                        pending: Vec::new(),
+                    })
+                }
+                State::Metric(metric) => State::Metric(metric.clone_box()),
+                State::SavedMetric(state) => State::SavedMetric(state.clone()),
+            };
+            let shown = accumulator.shown;
+            (name.clone(), Accumulator { shown, state })
+        });
+        Self {
+            entries: entries.collect(),
+        }
+    }
+
     /// Goes on from what a checkpoint kept.
     pub(crate) fn restore(saved: SavedAccumulators) -> Self {
         let entries = saved.entries.into_iter().map(|(name, shown, state)| {
             let state = match state {
-                SavedState::Scalar(SavedSums {
-                    reduce,
-                    value,
-                    weight,
-                }) => State::Scalar(Scalar {
-                    sums: Sums {
-                        reduce,
-                        value: f64::from_bits(value),
-                        weight: f64::from_bits(weight),
-                    },
+                SavedState::Scalar(sums) => State::Scalar(Scalar {
+                    sums: sums.into(),
                     pending: Vec::new(),
                 }),
                 SavedState::Metric(bits) => {
@@ -284,7 +273,7 @@ mod tests {
     use super::*;
     use crate::metrics::MeanSquaredError;
     use burn::tensor::Device;
-    use firebrand_core::LogOptions;
+    use firebrand_core::{LogOptions, Reduce};
 
     fn log(name: &str, value: impl Into<LogValue>, options: LogOptions) -> LogEntry {
         LogEntry {

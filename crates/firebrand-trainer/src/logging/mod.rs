@@ -2,8 +2,10 @@
 
 mod accumulator;
 mod names;
+mod over_ranks;
 mod scalars;
 mod step_values;
+mod sums;
 
 pub(crate) use accumulator::{Accumulators, SavedAccumulators};
 pub(crate) use names::{epoch_name, shown_on_bar, step_name};

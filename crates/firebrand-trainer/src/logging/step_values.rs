@@ -1,5 +1,7 @@
 use firebrand_core::{LogEntry, LogValue, Reduce, Stage};
+use serde::{Deserialize, Serialize};
 
+use super::sums::{SavedSums, Sums};
 use super::{read_scalars, shown_on_bar, step_name};
 
 /// The values that the micro-batches of one update logged for the step: kept on their device, read when they are due.
@@ -7,6 +9,13 @@ use super::{read_scalars, shown_on_bar, step_name};
 pub(crate) struct StepValues {
     /// Name, reduction, whether it is shown, and the values with their weights.
     entries: Vec<Entry>,
+}
+
+/// What this rank has of one value.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Partial {
+    pub(super) name: String,
+    pub(super) sums: SavedSums,
 }
 
 struct Entry {
@@ -52,7 +61,33 @@ impl StepValues {
         self.read_if(|entry| entry.shown)
     }
 
+    /// The sums of this rank's values.
+    pub(super) fn partial(&self) -> Vec<Partial> {
+        let (values, entries) = (self.entry_values(|_| true), &self.entries);
+        let partials = entries.iter().zip(values).map(|(entry, values)| {
+            let mut sums = Sums::new(entry.reduce);
+            values
+                .into_iter()
+                .for_each(|(value, weight)| sums.add(value, weight));
+            Partial {
+                name: entry.name.clone(),
+                sums: sums.into(),
+            }
+        });
+        partials.collect()
+    }
+
     fn read_if(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<(String, f64)> {
+        let values = self.entry_values(&wanted).into_iter();
+        let entries = self.entries.iter().filter(|entry| wanted(entry));
+        entries
+            .zip(values)
+            .map(|(entry, values)| (entry.name.clone(), reduce(entry.reduce, values.into_iter())))
+            .collect()
+    }
+
+    /// The values of each entry with their weights. This waits for the device.
+    fn entry_values(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Vec<(f64, f64)>> {
         let entries: Vec<&Entry> = self.entries.iter().filter(|entry| wanted(entry)).collect();
         let tensors = entries
             .iter()
@@ -73,7 +108,7 @@ impl StepValues {
                     };
                     (value, *weight)
                 });
-                (entry.name.clone(), reduce(entry.reduce, values))
+                values.collect()
             })
             .collect()
     }

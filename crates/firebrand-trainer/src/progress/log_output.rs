@@ -12,14 +12,19 @@ const FILTER_VARIABLE: &str = "FIREBRAND_LOG";
 
 /// Shows log messages on standard error, above the bars where there are any, and says whether it does.
 ///
-/// `FIREBRAND_LOG` filters them (default `info`). Where the program has set up `tracing` itself, that stays, and this does
+/// `FIREBRAND_LOG` filters them (default `info`, and `warn` on every rank but the first, so that each message appears once). Where the program has set up `tracing` itself, that stays, and this does
 /// nothing and returns `false`.
-pub fn init_tracing() -> bool {
+pub fn init_tracing(is_global_zero: bool) -> bool {
     if tracing::dispatcher::has_been_set() {
         return false;
     }
+    let level = if is_global_zero {
+        LevelFilter::INFO
+    } else {
+        LevelFilter::WARN
+    };
     let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::INFO.into())
+        .with_default_directive(level.into())
         .with_env_var(FILTER_VARIABLE)
         .from_env_lossy();
     tracing_subscriber::fmt()

@@ -80,7 +80,7 @@ impl TcpStore {
         wait: Duration,
         read: impl FnOnce(Response<'_>) -> Option<T>,
     ) -> Result<T> {
-        let deadline = deadline(wait.saturating_add(GRACE));
+        let deadline = deadline(wait.saturating_add(GRACE.min(self.timeout)));
         let frame = request.encode();
         let repeat = matches!(
             request,
@@ -93,7 +93,7 @@ impl TcpStore {
             None => self.reconnect()?,
         };
         let (stream, answer) = match self.exchange(stream, &frame, deadline) {
-            Err(Error::Connect { .. }) if repeat && !fresh => {
+            Err(Error::Connect { .. }) if repeat && !fresh && Instant::now() < deadline => {
                 self.idle().clear();
                 let stream = self.reconnect()?;
                 self.exchange(stream, &frame, deadline)?

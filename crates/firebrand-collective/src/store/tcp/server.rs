@@ -52,6 +52,18 @@ impl Default for StoreLimits {
 /// Serves a store to other processes, until it is dropped.
 ///
 /// One thread answers all clients, so that one that is slow, silent or gone holds up nobody.
+///
+/// ```
+/// use std::time::Duration;
+/// use firebrand_collective::{Secret, Store, StoreLimits, StoreServer, TcpStore};
+///
+/// let secret = Secret::random()?;
+/// let server = StoreServer::bind(([127, 0, 0, 1], 0).into(), secret.as_bytes(), StoreLimits::default())?;
+/// let client = TcpStore::connect(server.address(), secret.as_bytes(), Duration::from_secs(10))?;
+/// client.set("address/1", b"10.0.0.2:4000")?;
+/// assert_eq!(server.store().get("address/1", Duration::from_secs(1))?, b"10.0.0.2:4000");
+/// # Ok::<(), firebrand_collective::Error>(())
+/// ```
 pub struct StoreServer {
     address: SocketAddr,
     store: Arc<MemoryStore>,

@@ -15,6 +15,9 @@ const PREFIX: &str = "/firebrand/";
 /// How often a missing key is looked for, from the first time to the later ones.
 const PERIODS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
+/// How much longer than a key is waited for the server may take to say whether it is there.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// How many connections are kept when nobody uses them.
 const MAX_IDLE: usize = 4;
 
@@ -140,6 +143,10 @@ impl TorchStore {
         deadline(self.timeout)
     }
 
+    fn grace(&self) -> Duration {
+        GRACE.min(self.timeout)
+    }
+
     fn is_set(&self, keys: &[String], deadline: Instant) -> Result<bool> {
         self.call(deadline, |exchange| {
             exchange.send(&Message::new(Query::Check).list(keys))?;
@@ -156,8 +163,8 @@ impl TorchStore {
         let keys = [full(key)];
         let mut period = PERIODS.0;
         loop {
-            // A server that answers late is not taken for a missing key, so that it has the usual time to answer.
-            if self.is_set(&keys, self.soon().max(until))? {
+            // A server that answers late is not taken for a missing key, so that it has a little longer to answer.
+            if self.is_set(&keys, until + self.grace())? {
                 return Ok(true);
             }
             let left = until.saturating_duration_since(Instant::now());

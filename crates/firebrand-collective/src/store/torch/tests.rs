@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -121,7 +121,7 @@ fn a_failure_of_a_rank_ends_a_wait() {
     }
 }
 
-/// PyTorch's own store in a Python process, ended with this value.
+/// A Python process that serves PyTorch's own store, ended with this value.
 struct Python(Child);
 
 impl Drop for Python {
@@ -187,5 +187,66 @@ sys.stdin.readline()
             "{error}"
         );
         eprintln!("{server}: done");
+    }
+}
+
+/// Not a test of its own: what a rank does that torchrun has started.
+#[test]
+fn rank_of_torchrun() {
+    let variable = |name| std::env::var(name).ok();
+    let (Some(rank), Some(_)) = (variable("RANK"), variable("FIREBRAND_TEST_TORCHRUN")) else {
+        return;
+    };
+    assert_eq!(variable("TORCHELASTIC_USE_AGENT_STORE").as_deref(), Some("True"));
+    let (host, port) = (variable("MASTER_ADDR").unwrap(), variable("MASTER_PORT").unwrap());
+    let addresses = format!("{host}:{port}").to_socket_addrs().unwrap();
+    let store = addresses
+        .map(|address| TorchStore::connect(address, SOON))
+        .find_map(Result::ok)
+        .unwrap();
+    store.set(&format!("here/{rank}"), rank.as_bytes()).unwrap();
+    store.wait(&["here/0", "here/1"], SOON).unwrap();
+    let arrived = store.add("arrived", 1).unwrap();
+    assert!((1..=2).contains(&arrived));
+    println!("rank {rank} met the other");
+}
+
+/// Two ranks meet through the store of a real torchrun, if `FIREBRAND_TEST_PYTHON` names a Python that has PyTorch.
+#[test]
+fn ranks_of_torchrun_meet() {
+    let Ok(python) = std::env::var("FIREBRAND_TEST_PYTHON") else {
+        eprintln!("skipped: FIREBRAND_TEST_PYTHON names no Python with PyTorch");
+        return;
+    };
+    let has_torch = Command::new(&python)
+        .args(["-c", "import torch.distributed.run"])
+        .output()
+        .unwrap();
+    if !has_torch.status.success() {
+        eprintln!("skipped: {python} has no PyTorch");
+        return;
+    }
+    let output = Command::new(&python)
+        .args([
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--no-python",
+            "--nproc-per-node",
+            "2",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .args(["store::torch::tests::rank_of_torchrun", "--exact", "--nocapture"])
+        .env("FIREBRAND_TEST_TORCHRUN", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    for rank in 0..2 {
+        assert!(
+            text.contains(&format!("rank {rank} met the other")),
+            "{text}{errors}"
+        );
     }
 }

@@ -1,7 +1,5 @@
 //! Ranks as processes that are really killed and stopped: each is this test binary, started again to be a rank.
 
-#![allow(clippy::unwrap_used)]
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -9,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Monitor, MonitorContext};
+use crate::monitor::{Monitor, MonitorContext};
 use crate::{Error, Health, MemoryStore, Store, StoreLimits, StoreServer, TcpStore};
 
 const SECRET: &[u8] = b"the secret of a test";
@@ -98,7 +96,7 @@ impl Run {
                 silence.as_millis().to_string(),
             ];
             Command::new(std::env::current_exe().unwrap())
-                .args(["monitor::process_tests::rank", "--exact", "--nocapture"])
+                .args(["monitor::tests::processes::rank", "--exact", "--nocapture"])
                 .env(RANK, orders.join(" "))
                 .stdout(Stdio::null())
                 .spawn()

@@ -1,6 +1,11 @@
+mod element;
+
 use std::fmt;
 
+use bytemuck::Zeroable;
 use half::{bf16, f16};
+
+use element::Reduced;
 
 use crate::{DType, Element, Error, Result};
 
@@ -66,72 +71,6 @@ impl fmt::Display for ReduceOp {
         f.write_str(self.as_str())
     }
 }
-
-/// Where an element is added up: 16-bit floats in float32, everything else in its own type.
-trait Reduced: Element {
-    type Wide: Copy;
-    fn widen(self) -> Self::Wide;
-    fn narrow(wide: Self::Wide) -> Self;
-    fn sum(a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    fn min(a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    fn max(a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    fn product(a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    fn divide(sum: Self::Wide, count: usize) -> Self::Wide;
-}
-
-macro_rules! floats {
-    ($($element:ty, $wide:ty, $widen:expr, $narrow:expr;)+) => {
-        $(impl Reduced for $element {
-            type Wide = $wide;
-            #[inline(always)]
-            fn widen(self) -> $wide { $widen(self) }
-            #[inline(always)]
-            fn narrow(wide: $wide) -> Self { $narrow(wide) }
-            #[inline(always)]
-            fn sum(a: $wide, b: $wide) -> $wide { a + b }
-            #[inline(always)]
-            fn min(a: $wide, b: $wide) -> $wide { if b < a || b.is_nan() { b } else { a } }
-            #[inline(always)]
-            fn max(a: $wide, b: $wide) -> $wide { if b > a || b.is_nan() { b } else { a } }
-            #[inline(always)]
-            fn product(a: $wide, b: $wide) -> $wide { a * b }
-            #[inline(always)]
-            fn divide(sum: $wide, count: usize) -> $wide { sum / count as $wide }
-        })+
-    };
-}
-
-floats! {
-    f64, f64, |value| value, |wide| wide;
-    f32, f32, |value| value, |wide| wide;
-    f16, f32, f16::to_f32, f16::from_f32;
-    bf16, f32, bf16::to_f32, bf16::from_f32;
-}
-
-macro_rules! integers {
-    ($($element:ty),+) => {
-        $(impl Reduced for $element {
-            type Wide = $element;
-            #[inline(always)]
-            fn widen(self) -> Self { self }
-            #[inline(always)]
-            fn narrow(wide: Self) -> Self { wide }
-            #[inline(always)]
-            fn sum(a: Self, b: Self) -> Self { a.wrapping_add(b) }
-            #[inline(always)]
-            fn min(a: Self, b: Self) -> Self { Ord::min(a, b) }
-            #[inline(always)]
-            fn max(a: Self, b: Self) -> Self { Ord::max(a, b) }
-            #[inline(always)]
-            fn product(a: Self, b: Self) -> Self { a.wrapping_mul(b) }
-            // `ReduceOp::check` refuses the mean of integers before anything is reduced.
-            #[inline(always)]
-            fn divide(sum: Self, _count: usize) -> Self { sum }
-        })+
-    };
-}
-
-integers!(i64, i32, i8, u64, u32, u8);
 
 /// Calls a function for the Rust type of a `DType`.
 macro_rules! for_dtype {
@@ -218,8 +157,8 @@ fn fold<E: Reduced>(
         [] => target
             .iter_mut()
             .for_each(|element| *element = E::narrow(finish(element.widen()))),
-        // The common cases in one pass each.
-        [other] => {
+        // The most common case in one pass.
+        [other] if !E::CONVERT_MANY => {
             for (element, other) in target.iter_mut().zip(*other) {
                 let (first, second) = if own == 0 {
                     (element.widen(), other.widen())
@@ -230,25 +169,34 @@ fn fold<E: Reduced>(
             }
         }
         _ => {
-            let mut sums: Vec<E::Wide> = Vec::with_capacity(BLOCK);
+            let mut sums = [E::Wide::zeroed(); BLOCK];
+            let mut more = [E::Wide::zeroed(); BLOCK];
             for start in (0..target.len()).step_by(BLOCK) {
                 let range = start..(start + BLOCK).min(target.len());
-                sums.clear();
+                let sums = &mut sums[..range.len()];
                 let first: &[E] = if own == 0 { target } else { others[0] };
-                sums.extend(first[range.clone()].iter().map(|element| element.widen()));
+                E::widen_all(&first[range.clone()], sums);
                 for rank in 1..=others.len() {
                     let part: &[E] = match rank.cmp(&own) {
                         std::cmp::Ordering::Less => others[rank],
                         std::cmp::Ordering::Equal => target,
                         std::cmp::Ordering::Greater => others[rank - 1],
                     };
-                    for (sum, element) in sums.iter_mut().zip(&part[range.clone()]) {
-                        *sum = combine(*sum, element.widen());
+                    let part = &part[range.clone()];
+                    if E::CONVERT_MANY {
+                        let more = &mut more[..part.len()];
+                        E::widen_all(part, more);
+                        for (sum, element) in sums.iter_mut().zip(more) {
+                            *sum = combine(*sum, *element);
+                        }
+                    } else {
+                        for (sum, element) in sums.iter_mut().zip(part) {
+                            *sum = combine(*sum, element.widen());
+                        }
                     }
                 }
-                for (element, sum) in target[range].iter_mut().zip(&sums) {
-                    *element = E::narrow(finish(*sum));
-                }
+                sums.iter_mut().for_each(|sum| *sum = finish(*sum));
+                E::narrow_all(sums, &mut target[range]);
             }
         }
     }
@@ -323,6 +271,28 @@ mod tests {
         for own in 0..2 {
             let found = reduced(&[vec![f32::NAN], vec![1.0]], own, ReduceOp::Max);
             assert!(found[0].is_nan());
+        }
+    }
+
+    #[test]
+    fn f16_is_rounded_once_whatever_the_number_of_ranks() {
+        for ranks in 1..5usize {
+            let ranks: Vec<Vec<f16>> = (0..ranks)
+                .map(|rank| {
+                    (0..3001)
+                        .map(|i| f16::from_f32((i * 7 + rank * 13) as f32 / 9.0))
+                        .collect()
+                })
+                .collect();
+            let sum = |i: usize| {
+                ranks[1..]
+                    .iter()
+                    .fold(ranks[0][i].to_f32(), |sum, rank| sum + rank[i].to_f32())
+            };
+            let expected: Vec<f16> = (0..3001).map(|i| f16::from_f32(sum(i))).collect();
+            for own in 0..ranks.len() {
+                assert_eq!(reduced(&ranks, own, ReduceOp::Sum), expected);
+            }
         }
     }
 

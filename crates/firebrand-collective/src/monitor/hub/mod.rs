@@ -1,3 +1,5 @@
+mod guests;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
@@ -6,17 +8,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 
-use super::handle::{GRACE, LINGER, MonitorContext, PURPOSE, Pace};
-use super::message::{Failure, MAX_FRAME, Message};
-use super::outbox::{Closing, Outbox};
-use crate::control::{Alarm, Connection, Gate, GateLimits, Waker, poll};
-use crate::{Health, Result};
+use guests::{Guest, STRANGERS};
 
-/// What those may take who are not known to be ranks yet.
-const STRANGERS: GateLimits = GateLimits {
-    pending: 128,
-    handshake: Duration::from_secs(5),
-};
+use crate::control::{Alarm, Connection, Gate, Waker, poll};
+use crate::monitor::MonitorContext;
+use crate::monitor::handle::{GRACE, LINGER, PURPOSE};
+use crate::monitor::message::{Failure, Message};
+use crate::monitor::outbox::{Closing, Outbox};
+use crate::monitor::pace::Pace;
+use crate::{Health, Result};
 
 /// Rank 0's end of all connections, on a thread of its own.
 pub(super) struct Hub {
@@ -34,11 +34,6 @@ pub(super) struct Hub {
     suspicion: Option<(Failure, Instant)>,
     /// The failure of the run.
     failure: Option<Failure>,
-}
-
-struct Guest {
-    connection: Connection,
-    since: Instant,
 }
 
 /// What is known of a rank.
@@ -95,13 +90,7 @@ impl Hub {
             self.receive(rank);
         }
         self.hear_guests(&guests);
-        let admitted = self.gate.admit().into_iter();
-        self.guests.extend(admitted.filter_map(|stream| {
-            Some(Guest {
-                connection: Connection::new(stream, MAX_FRAME).ok()?,
-                since: Instant::now(),
-            })
-        }));
+        self.admit_guests();
         if let Some(failure) = self.outbox.take_report() {
             self.hear(failure, 0);
         }
@@ -246,54 +235,6 @@ impl Hub {
                 drop(connection.send(&frame));
             }
         }
-    }
-
-    /// Lets in the guests that say which rank they are.
-    fn hear_guests(&mut self, ready: &[usize]) {
-        let guests = std::mem::take(&mut self.guests);
-        for (place, mut guest) in guests.into_iter().enumerate() {
-            let mut read = || -> io::Result<Option<Vec<u8>>> {
-                if ready.contains(&place) {
-                    guest.connection.receive()?;
-                }
-                guest.connection.frame()
-            };
-            match read() {
-                Ok(Some(frame)) => self.greet(guest.connection, &frame),
-                Ok(None) if guest.since.elapsed() < STRANGERS.handshake => self.guests.push(guest),
-                // Not a rank, or not any more.
-                Ok(None) | Err(_) => {}
-            }
-        }
-    }
-
-    fn greet(&mut self, mut connection: Connection, frame: &[u8]) {
-        let Ok(Message::Hello { rank }) = Message::decode(frame) else {
-            return;
-        };
-        let answer = match (self.ranks.get(&rank), &self.failure) {
-            (_, Some(failure)) => Message::Failed(failure.clone()),
-            (Some(Rank::Absent), None) => Message::Welcome,
-            (Some(_), None) => Message::Refused(format!(
-                "rank {rank} has come already; two processes have the same rank, or one was started again"
-            )),
-            (None, None) => Message::Refused(format!(
-                "there is no rank {rank} besides rank 0 in a run of {}; do all ranks have the same world size?",
-                self.ranks.len() + 1
-            )),
-        };
-        if connection.send(&answer.encode()).is_err() || answer != Message::Welcome {
-            return;
-        }
-        let last_heard = Instant::now();
-        self.ranks.insert(
-            rank,
-            Rank::Present {
-                connection,
-                last_heard,
-            },
-        );
-        self.outbox.arrived(rank);
     }
 
     fn look_for_silence(&mut self, now: Instant, late: bool) {

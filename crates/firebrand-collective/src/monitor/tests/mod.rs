@@ -1,14 +1,17 @@
+//! What all ranks of a run hear of each other. Here ranks are threads; in `processes` they are processes.
+
 #![allow(clippy::unwrap_used)]
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+mod messages;
+mod processes;
+mod strangers;
+
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::message::{Failure, MAX_FRAME, Message};
 use super::{Monitor, MonitorContext};
-use crate::auth::{Side, authenticate};
 use crate::{Error, Health, MemoryStore, Store};
 
 const SECRET: &[u8] = b"the secret of a test";
@@ -59,11 +62,6 @@ fn failure(health: &Health) -> String {
         assert!(start.elapsed() < SOON, "nothing was heard");
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn hub(store: &Arc<dyn Store>) -> SocketAddr {
-    let address = store.get("monitor/address", SOON).unwrap();
-    String::from_utf8(address).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -218,130 +216,6 @@ fn who_ends_without_leaving_has_failed() {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named() {
-    let store = store();
-    let timeout = Duration::from_millis(700);
-    let second = context(&store, 1, 4);
-    let health = Arc::clone(&second.health);
-    let second = thread::spawn(move || Monitor::start(second));
-    let first = MonitorContext {
-        timeout,
-        ..context(&store, 0, 4)
-    };
-    let error = Monitor::start(first).err().unwrap();
-    assert!(
-        matches!(&error, Error::Timeout { waiting_for, .. } if *waiting_for == [2, 3]),
-        "{error}"
-    );
-    let second = second.join().unwrap().unwrap();
-    let text = failure(&health);
-    assert!(
-        text.contains("rank 0 failed") && text.contains("ranks 2, 3"),
-        "{text}"
-    );
-    drop(second);
-
-    let lonely = MonitorContext {
-        timeout,
-        ..context(&self::store(), 1, 2)
-    };
-    let begin = Instant::now();
-    let error = Monitor::start(lonely).err().unwrap();
-    assert!(matches!(error, Error::Missing { .. }), "{error}");
-    assert!(begin.elapsed() >= timeout && begin.elapsed() < KNOWN);
-}
-
-#[test]
-fn the_same_rank_twice_and_ranks_of_another_world_are_refused() {
-    let store = store();
-    let ranks = start(&store, 2);
-    let refuse = |context| Monitor::start(context).err().unwrap().to_string();
-    let text = refuse(context(&store, 1, 2));
-    assert!(text.contains("rank 1 has come already"), "{text}");
-    let text = refuse(context(&store, 2, 3));
-    assert!(
-        text.contains("there is no rank 2") && text.contains("world size"),
-        "{text}"
-    );
-    let text = refuse(context(&store, 3, 3));
-    assert!(text.contains("there is no rank 3 among 3"), "{text}");
-    let text = refuse(MonitorContext {
-        secret: b"another".as_slice().into(),
-        ..context(&store, 1, 2)
-    });
-    assert!(text.contains("FIREBRAND_SECRET"), "{text}");
-    let text = refuse(MonitorContext {
-        heartbeat: Duration::ZERO,
-        ..context(&store, 1, 2)
-    });
-    assert!(text.contains("heartbeat"), "{text}");
-    for (monitor, _) in &ranks {
-        monitor.leave().unwrap();
-    }
-}
-
-/// A connection to the hub that has proved itself.
-fn guest(store: &Arc<dyn Store>) -> TcpStream {
-    let mut stream = TcpStream::connect(hub(store)).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    authenticate(&mut stream, SECRET, "monitor", Side::Client, "the hub").unwrap();
-    stream
-}
-
-fn send(stream: &mut TcpStream, frame: &[u8]) {
-    stream.write_all(&(frame.len() as u32).to_le_bytes()).unwrap();
-    stream.write_all(frame).unwrap();
-}
-
-#[test]
-fn strangers_and_nonsense_disturb_nobody() {
-    let store = store();
-    let ranks = start(&store, 2);
-    let mut strangers: Vec<TcpStream> = (0..150)
-        .map(|_| {
-            let mut stream = TcpStream::connect(hub(&store)).unwrap();
-            stream.write_all(b"FBRAN").unwrap();
-            stream
-        })
-        .collect();
-    strangers[0].write_all(&[0xff; 1000]).unwrap();
-    for frame in [
-        &[][..],
-        &[77; 100],
-        &Message::Heartbeat.encode(),
-        &Message::Goodbye.encode(),
-    ] {
-        let mut stream = guest(&store);
-        send(&mut stream, frame);
-        assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0);
-    }
-    let mut long = guest(&store);
-    long.write_all(&(MAX_FRAME as u32 + 1).to_le_bytes()).unwrap();
-    assert_eq!(long.read(&mut [0; 16]).unwrap(), 0);
-    thread::sleep(Duration::from_millis(300));
-    for (monitor, _) in &ranks {
-        monitor.leave().unwrap();
-    }
-}
-
-#[test]
-fn a_rank_that_talks_nonsense_has_failed() {
-    for nonsense in [&[77; 9][..], &Message::Welcome.encode()] {
-        let store = store();
-        let first = context(&store, 0, 2);
-        let health = Arc::clone(&first.health);
-        let first = thread::spawn(move || Monitor::start(first));
-        let mut stream = guest(&store);
-        send(&mut stream, &Message::Hello { rank: 1 }.encode());
-        let monitor = first.join().unwrap().unwrap();
-        send(&mut stream, nonsense);
-        let text = failure(&health);
-        assert!(text.contains("rank 1 failed: it sent"), "{text}");
-        drop(monitor);
-    }
-}
-
-#[test]
 fn causes_are_capped_and_ranks_are_checked() {
     let ranks = start(&store(), 2);
     ranks[1].1.fail(closed(7));
@@ -357,42 +231,4 @@ fn causes_are_capped_and_ranks_are_checked() {
         "{}",
         text.len()
     );
-}
-
-#[test]
-fn messages_survive_their_encoding_and_other_bytes_are_none() {
-    let messages = [
-        Message::Hello { rank: 4095 },
-        Message::Welcome,
-        Message::Refused("no".to_owned()),
-        Message::Heartbeat,
-        Message::Goodbye,
-        Message::Failed(Failure {
-            rank: 3,
-            cause: "nan".to_owned(),
-        }),
-    ];
-    for message in &messages {
-        assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(message));
-    }
-    // A xorshift generator: the numbers need to be many, not good.
-    let mut state = 0x2545_f491_4f6c_dd1du64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as usize
-    };
-    let mut accepted = 0;
-    for _ in 0..200_000 {
-        let mut frame = messages[random() % messages.len()].encode();
-        let place = random() % frame.len();
-        frame[place] = random() as u8;
-        frame.truncate(1 + random() % 16);
-        if let Ok(message) = Message::decode(&frame) {
-            assert_eq!(message.encode(), frame);
-            accepted += 1;
-        }
-    }
-    assert!(accepted > 1000 && accepted < 150_000, "{accepted}");
 }

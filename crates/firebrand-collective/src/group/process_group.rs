@@ -1,3 +1,4 @@
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,18 @@ pub trait ProcessGroup: Send + Sync {
     ///
     /// If the list names a rank twice or one that does not exist, or the group cannot be made.
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn ProcessGroup>>>;
+}
+
+impl fmt::Debug for dyn ProcessGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "ProcessGroup({}, rank {} of {})",
+            self.backend(),
+            self.rank(),
+            self.size()
+        )
+    }
 }
 
 /// What a group is made from: who takes part, and how they find each other.

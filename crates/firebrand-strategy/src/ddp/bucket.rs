@@ -1,0 +1,175 @@
+use firebrand_collective::{Buffer, DType, ProcessGroup, ReduceOp, Result, Work};
+use half::{bf16, f16};
+
+use super::layout::{BucketPlan, Member};
+use crate::host::add_into;
+
+/// Gradients that are reduced together.
+///
+/// Its memory is the group's own, and the micro-batches of an update add up in it.
+pub(super) struct Bucket {
+    pub plan: BucketPlan,
+    dtype: DType,
+    /// The type on the wire, if that is a smaller one, and memory for it.
+    wire: Option<(DType, Option<Buffer>)>,
+    /// The sums of this rank, or after the reduction those of all; `None` while they are under way.
+    sums: Option<Buffer>,
+    work: Option<Work>,
+    /// Which members hold something.
+    filled: Vec<bool>,
+    /// How many gradients the last backward pass has yet to deliver.
+    pub pending: usize,
+}
+
+impl Bucket {
+    pub(super) fn new(
+        group: &dyn ProcessGroup,
+        plan: BucketPlan,
+        dtype: DType,
+        wire: Option<DType>,
+    ) -> Result<Self> {
+        let wire = match wire {
+            Some(wire) => Some((wire, Some(group.allocate(wire, plan.len)?))),
+            None => None,
+        };
+        // What goes over the wire lies in the group's memory, what does not need not.
+        let sums = if wire.is_some() {
+            Buffer::zeros(dtype, plan.len)
+        } else {
+            group.allocate(dtype, plan.len)?
+        };
+        Ok(Self {
+            filled: vec![false; plan.members.len()],
+            plan,
+            dtype,
+            wire,
+            sums: Some(sums),
+            work: None,
+            pending: 0,
+        })
+    }
+
+    fn range(&self, member: Member) -> std::ops::Range<usize> {
+        let size = self.dtype.size();
+        member.offset * size..(member.offset + member.len) * size
+    }
+
+    /// Adds a gradient to what the micro-batches before gave. `false` if the bucket is under way or the bytes do not fit.
+    pub(super) fn add(&mut self, number: usize, gradient: &[u8]) -> bool {
+        let (Some(member), Some(filled)) = (self.plan.members.get(number), self.filled.get_mut(number))
+        else {
+            return false;
+        };
+        let range = {
+            let size = self.dtype.size();
+            member.offset * size..(member.offset + member.len) * size
+        };
+        let Some(place) = self
+            .sums
+            .as_mut()
+            .and_then(|sums| sums.bytes_mut().get_mut(range))
+        else {
+            return false;
+        };
+        if place.len() != gradient.len() {
+            return false;
+        }
+        if std::mem::replace(filled, true) {
+            return add_into(place, gradient, self.dtype);
+        }
+        place.copy_from_slice(gradient);
+        true
+    }
+
+    /// Whether a member holds something.
+    pub(super) fn is_filled(&self, number: usize) -> bool {
+        self.filled.get(number).copied().unwrap_or_default()
+    }
+
+    /// Whether its reduction has begun.
+    pub(super) fn is_launched(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Starts the sum over all ranks. What this rank has no gradient for counts as zero.
+    pub(super) fn launch(&mut self, group: &dyn ProcessGroup) {
+        let Some(mut sums) = self.sums.take() else { return };
+        for (member, filled) in self.plan.members.iter().zip(&self.filled) {
+            if !filled {
+                let range = self.range(*member);
+                sums.bytes_mut()[range].fill(0);
+            }
+        }
+        let buffer = match &mut self.wire {
+            None => sums,
+            Some((wire, memory)) => {
+                let mut packed = memory
+                    .take()
+                    .unwrap_or_else(|| Buffer::zeros(*wire, self.plan.len));
+                pack(&sums, &mut packed);
+                self.sums = Some(sums);
+                packed
+            }
+        };
+        self.work = Some(group.all_reduce(buffer, ReduceOp::Sum));
+    }
+
+    /// Waits for the sum over all ranks.
+    pub(super) fn wait(&mut self) -> Result<()> {
+        let Some(work) = self.work.take() else {
+            return Ok(());
+        };
+        let reduced = work.wait()?;
+        match (&mut self.wire, &mut self.sums) {
+            (Some((_, memory)), Some(sums)) => {
+                unpack(&reduced, sums);
+                *memory = Some(reduced);
+            }
+            _ => self.sums = Some(reduced),
+        }
+        Ok(())
+    }
+
+    /// The sum of a member.
+    pub(super) fn sum(&self, member: Member) -> Option<&[u8]> {
+        self.sums.as_ref()?.bytes().get(self.range(member))
+    }
+
+    /// Forgets what it holds.
+    pub(super) fn clear(&mut self) {
+        self.filled.fill(false);
+        self.pending = 0;
+    }
+}
+
+/// Rounds sums to the smaller type of the wire.
+fn pack(sums: &Buffer, packed: &mut Buffer) {
+    let Ok(sums) = sums.as_slice::<f32>() else { return };
+    if let Ok(packed) = packed.as_mut_slice::<bf16>() {
+        packed
+            .iter_mut()
+            .zip(sums)
+            .for_each(|(to, from)| *to = bf16::from_f32(*from));
+    } else if let Ok(packed) = packed.as_mut_slice::<f16>() {
+        packed
+            .iter_mut()
+            .zip(sums)
+            .for_each(|(to, from)| *to = f16::from_f32(*from));
+    }
+}
+
+/// Widens what came over the wire.
+fn unpack(packed: &Buffer, sums: &mut Buffer) {
+    let Ok(sums) = sums.as_mut_slice::<f32>() else {
+        return;
+    };
+    if let Ok(packed) = packed.as_slice::<bf16>() {
+        sums.iter_mut()
+            .zip(packed)
+            .for_each(|(to, from)| *to = from.to_f32());
+    } else if let Ok(packed) = packed.as_slice::<f16>() {
+        sums.iter_mut()
+            .zip(packed)
+            .for_each(|(to, from)| *to = from.to_f32());
+    }
+}

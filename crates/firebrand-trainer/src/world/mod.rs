@@ -1,0 +1,234 @@
+//! The ranks of a run: who this process is among them, and how they agree.
+
+use std::sync::Arc;
+
+use firebrand_collective::{Buffer, DType, ProcessGroup, ReduceOp, Topology};
+use firebrand_launch::{
+    JoinOptions, Launch, Requested, Session, detect, environment_variable, threads_per_rank,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::data::Shard;
+use crate::options::Strategy;
+use crate::{Error, TrainerConfig};
+
+/// The ranks of a run, as one of them sees them. Every rank calls what communicates in the same order.
+#[derive(Clone)]
+pub(crate) struct World {
+    topology: Topology,
+    /// `None` for one rank.
+    group: Option<Arc<dyn ProcessGroup>>,
+    /// Watches over the ranks; its end is this rank's goodbye.
+    session: Option<Arc<Session>>,
+}
+
+impl World {
+    /// One rank.
+    pub(crate) fn single() -> Self {
+        Self {
+            topology: Topology::single(),
+            group: None,
+            session: None,
+        }
+    }
+
+    /// The ranks that the options and the environment speak of.
+    ///
+    /// # Errors
+    ///
+    /// If they contradict each other, or the ranks do not come together.
+    pub(crate) fn join(config: &TrainerConfig) -> Result<Self, Error> {
+        let launch = launch(config)?;
+        if config.strategy == Some(Strategy::Single) && !matches!(launch, Launch::Single) {
+            return Err(Error::Contradiction(
+                "the strategy `single` has one rank, and devices, num_nodes or the launcher ask for several; use the strategy `ddp`, \
+                 or one device"
+                    .to_owned(),
+            ));
+        }
+        if let Launch::Spawn(plan) = &launch {
+            share_cores(plan.num_local);
+        }
+        let options = JoinOptions::from_environment(&environment_variable)?;
+        let Some(session) = Session::join(&launch, options)? else {
+            return Ok(Self::single());
+        };
+        Ok(Self {
+            topology: session.topology().clone(),
+            group: Some(Arc::clone(session.group())),
+            session: Some(Arc::new(session)),
+        })
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.topology.global_rank
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.topology.world_size
+    }
+
+    pub(crate) fn is_global_zero(&self) -> bool {
+        self.topology.is_global_zero()
+    }
+
+    /// The group of all ranks, if there are several.
+    pub(crate) fn group(&self) -> Option<&Arc<dyn ProcessGroup>> {
+        self.group.as_ref()
+    }
+
+    /// The part of the data that this rank reads.
+    pub(crate) fn shard(&self) -> Shard {
+        Shard {
+            rank: self.rank(),
+            world_size: self.size(),
+        }
+    }
+
+    /// What every rank has, in the order of the ranks.
+    pub(crate) fn gather<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<Vec<T>, Error> {
+        let Some(group) = &self.group else {
+            return Ok(vec![value]);
+        };
+        let bytes = encode(&value)?;
+        self.gather_bytes(group.as_ref(), &bytes)?
+            .iter()
+            .enumerate()
+            .map(|(rank, bytes)| decode(rank, bytes))
+            .collect()
+    }
+
+    /// What rank 0 makes, on every rank. If it fails there, it fails everywhere.
+    pub(crate) fn from_zero<T: Serialize + DeserializeOwned>(
+        &self,
+        make: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Some(group) = &self.group else {
+            return make();
+        };
+        let mine = self.is_global_zero().then(make);
+        let said: Result<Vec<u8>, String> = match &mine {
+            Some(Ok(value)) => encode(value).map_err(|error| error.to_string()),
+            Some(Err(error)) => Err(firebrand_core::ErrorChain(error).to_string()),
+            None => Ok(Vec::new()),
+        };
+        let heard = broadcast(group.as_ref(), encode(&said)?)?;
+        match mine {
+            Some(result) => result,
+            None => match decode::<Result<Vec<u8>, String>>(0, &heard)? {
+                Ok(bytes) => decode(0, &bytes),
+                Err(cause) => Err(Error::Ranks(firebrand_collective::Error::RankFailed {
+                    rank: 0,
+                    cause,
+                })),
+            },
+        }
+    }
+
+    /// An outcome, of which the other ranks are told if it is a failure of this one.
+    pub(crate) fn reported<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        if let (Err(error), Some(group)) = (&outcome, &self.group)
+            && error.of_ranks().is_none()
+            && !matches!(error, Error::Interrupted { .. })
+        {
+            let cause = firebrand_core::ErrorChain(error).to_string();
+            match &self.session {
+                Some(session) => session.fail(&cause),
+                None => {
+                    let rank = self.rank();
+                    group
+                        .health()
+                        .fail(firebrand_collective::Error::RankFailed { rank, cause });
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Whether something holds on every rank.
+    pub(crate) fn all(&self, holds: bool) -> Result<bool, Error> {
+        let Some(group) = &self.group else {
+            return Ok(holds);
+        };
+        let buffer = Buffer::from_slice(&[u8::from(holds)]);
+        let lowest = group.all_reduce(buffer, ReduceOp::Min).wait()?;
+        Ok(lowest.as_slice::<u8>()?.first() == Some(&1))
+    }
+
+    /// The bytes of every rank, of which each may have another number.
+    pub(crate) fn gather_bytes(&self, group: &dyn ProcessGroup, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let lens = group
+            .all_gather(Buffer::from_slice(&[bytes.len() as u64]))
+            .wait()?;
+        let lens: Vec<usize> = lens
+            .as_slice::<u64>()?
+            .iter()
+            .map(|len| usize::try_from(*len).unwrap_or_default())
+            .collect();
+        let longest = lens.iter().copied().max().unwrap_or_default();
+        let mut padded = Buffer::zeros(DType::U8, longest);
+        padded.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        let all = group.all_gather(padded).wait()?;
+        let parts = all.bytes().chunks(longest.max(1)).zip(&lens);
+        let mut gathered: Vec<Vec<u8>> = parts.map(|(part, len)| part[..*len].to_vec()).collect();
+        gathered.resize(lens.len(), Vec::new());
+        Ok(gathered)
+    }
+}
+
+/// What the options and the environment ask for.
+fn launch(config: &TrainerConfig) -> Result<Launch, Error> {
+    let requested = Requested {
+        devices: config.devices,
+        num_nodes: config.num_nodes,
+    };
+    // A rank that another one has started asks for what that one asks for: a second trainer of the program may be for one rank.
+    if environment_variable("FIREBRAND_LAUNCHER").as_deref() != Some("spawn") {
+        return Ok(detect(&requested, &environment_variable)?);
+    }
+    let foreign = |name: &str| environment_variable(name).filter(|_| !name.starts_with("FIREBRAND_"));
+    match detect(&requested, &foreign)? {
+        Launch::Spawn(_) => Ok(detect(&requested, &environment_variable)?),
+        launch => Ok(launch),
+    }
+}
+
+/// Leaves the other ranks of the node their part of the cores, unless the user has said how many threads there are to be.
+fn share_cores(num_local: usize) {
+    if environment_variable("RAYON_NUM_THREADS").is_none() {
+        // Too late if something was computed before: then this rank keeps the threads that it has.
+        let _ = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads_per_rank(num_local))
+            .build_global();
+    }
+}
+
+/// The bytes of rank 0, on every rank.
+fn broadcast(group: &dyn ProcessGroup, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let len = group
+        .broadcast(Buffer::from_slice(&[bytes.len() as u64]), 0)
+        .wait()?;
+    let len = len.as_slice::<u64>()?.first().copied().unwrap_or_default();
+    bytes.resize(usize::try_from(len).unwrap_or_default(), 0);
+    let sent = group.broadcast(Buffer::from_slice(&bytes), 0).wait()?;
+    Ok(sent.bytes().to_vec())
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(value)
+        .map_err(|error| Error::Contradiction(format!("a value cannot be given to the other ranks: {error}")))
+}
+
+fn decode<T: DeserializeOwned>(rank: usize, bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Error::Ranks(firebrand_collective::Error::Protocol {
+            peer: format!("rank {rank}"),
+            reason: error.to_string(),
+        })
+    })
+}

@@ -1,0 +1,243 @@
+//! Trains a plain network on any number of ranks, and goes wrong on request: `train_ranks --devices N [--fault WHAT ..]`.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use burn::data::dataset::InMemDataset;
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::AdamWConfig;
+use burn::tensor::activation::tanh;
+use burn::tensor::{Device, Int, Tensor};
+use clap::{Parser, ValueEnum};
+use firebrand::metrics::MeanSquaredError;
+use firebrand::prelude::*;
+
+#[derive(Parser, Clone)]
+struct Args {
+    /// Samples of a batch on all ranks together.
+    #[arg(long, default_value_t = 12)]
+    global_batch: usize,
+    /// What goes wrong.
+    #[arg(long, value_enum)]
+    fault: Option<Fault>,
+    /// On which rank.
+    #[arg(long, default_value_t = 1)]
+    fault_rank: usize,
+    /// In which update.
+    #[arg(long, default_value_t = 5)]
+    fault_step: u64,
+    /// A folder in which each rank writes down which samples it has seen.
+    #[arg(long)]
+    samples: Option<std::path::PathBuf>,
+    /// Evaluate and predict after the fit, and print what comes of it.
+    #[arg(long)]
+    evaluate: bool,
+    #[command(flatten)]
+    trainer: TrainerArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq)]
+enum Fault {
+    Error,
+    Panic,
+    Kill,
+    Stop,
+    Slow,
+    Nan,
+    Validation,
+    Unused,
+}
+
+/// A point, and its index in the dataset.
+#[derive(Batch, Clone, Debug)]
+struct Points {
+    features: Tensor<2>,
+    targets: Tensor<2>,
+    indices: Tensor<1, Int>,
+}
+
+#[derive(Module, Debug)]
+struct Net {
+    hidden: Linear,
+    output: Linear,
+    spare: Linear,
+    #[module(skip)]
+    plan: Plan,
+}
+
+/// What the steps need of the arguments.
+#[derive(Clone, Debug, Default)]
+struct Plan {
+    fault: Option<String>,
+    rank: usize,
+    step: u64,
+    samples: Option<std::path::PathBuf>,
+}
+
+impl Net {
+    fn new(device: &Device, plan: Plan) -> Self {
+        Self {
+            hidden: LinearConfig::new(4, 32).init(device),
+            output: LinearConfig::new(32, 2).init(device),
+            spare: LinearConfig::new(4, 2).init(device),
+            plan,
+        }
+    }
+
+    fn forward(&self, features: Tensor<2>) -> Tensor<2> {
+        self.output.forward(tanh(self.hidden.forward(features)))
+    }
+
+    fn is_due(&self, step: &StepContext) -> bool {
+        step.global_rank() == self.plan.rank && step.global_step() == self.plan.step
+    }
+
+    fn go_wrong(&self, step: &StepContext) -> Result<()> {
+        if !self.is_due(step) {
+            return Ok(());
+        }
+        let signal = |name: &str| {
+            let id = std::process::id().to_string();
+            let _ = std::process::Command::new("kill").args([name, &id]).status();
+        };
+        match self.plan.fault.as_deref() {
+            Some("error") => return Err("the disk of the dataset is gone".into()),
+            #[allow(clippy::panic)] // That is what is tried.
+            Some("panic") => panic!("an index is out of bounds"),
+            Some("kill") => signal("-KILL"),
+            Some("stop") => signal("-STOP"),
+            Some("slow") => std::thread::sleep(Duration::from_secs(3)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl LightningModule for Net {
+    type Batch = Points;
+
+    fn training_step(&self, batch: Points, step: &mut StepContext) -> Result<Tensor<1>> {
+        self.go_wrong(step)?;
+        if let Some(folder) = &self.plan.samples {
+            let path = folder.join(format!("rank{}.txt", step.global_rank()));
+            let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+            let indices: Vec<String> = batch
+                .indices
+                .clone()
+                .into_data()
+                .iter::<i64>()
+                .map(|i| i.to_string())
+                .collect();
+            writeln!(
+                file,
+                "{} {} {}",
+                step.epoch(),
+                step.global_step(),
+                indices.join(" ")
+            )?;
+        }
+        let mut output = self.forward(batch.features.clone());
+        if self.plan.fault.as_deref() != Some("unused") || step.global_rank() != self.plan.rank {
+            output = output + self.spare.forward(batch.features);
+        }
+        let mut loss = (output - batch.targets).powf_scalar(2.0).mean();
+        if self.plan.fault.as_deref() == Some("nan") && self.is_due(step) {
+            loss = loss * f32::NAN;
+        }
+        step.log("train_loss", &loss);
+        Ok(loss)
+    }
+
+    fn validation_step(&self, batch: Points, step: &mut StepContext) -> Result<()> {
+        if self.plan.fault.as_deref() == Some("validation") && step.global_rank() == self.plan.rank {
+            return Err("the validation data is gone".into());
+        }
+        let output = self.forward(batch.features);
+        step.log(
+            "val_loss",
+            (output.clone() - batch.targets.clone()).powf_scalar(2.0).mean(),
+        );
+        step.log_metric(
+            "val_mse",
+            MeanSquaredError::new().update(&output, &batch.targets)?,
+        );
+        Ok(())
+    }
+
+    fn predict_step(&self, batch: Points, _: &mut StepContext) -> Result<Prediction> {
+        Ok(Prediction::from(batch.indices))
+    }
+
+    fn configure_optimizers(&self, _: &FitInfo) -> OptimizerSetup {
+        OptimizerSetup::new(AdamWConfig::new(), 1e-2)
+    }
+}
+
+fn collate(indices: Vec<usize>, device: &Device) -> Result<Points> {
+    let value = |index: usize, column: usize| ((index * 37 + column * 101) % 97) as f64 / 97.0 - 0.5;
+    let count = indices.len();
+    let features: Vec<f64> = indices
+        .iter()
+        .flat_map(|i| (0..4).map(|c| value(*i, c)))
+        .collect();
+    let targets: Vec<f64> = indices
+        .iter()
+        .flat_map(|i| [value(*i, 0) * value(*i, 1), value(*i, 2).sin()])
+        .collect();
+    let tensor = |values: Vec<f64>, width: usize| {
+        Tensor::<1>::from_data(values.as_slice(), device).reshape([count, width])
+    };
+    let indices: Vec<i64> = indices.into_iter().map(|index| index as i64).collect();
+    Ok(Points {
+        features: tensor(features, 4),
+        targets: tensor(targets, 2),
+        indices: Tensor::from_data(indices.as_slice(), device),
+    })
+}
+
+fn main() -> ExitCode {
+    firebrand::run(|| train(&Args::parse()))
+}
+
+fn train(args: &Args) -> Result<()> {
+    let mut trainer = Trainer::builder()
+        .name("ranks")
+        .max_steps(200)
+        .log_every_n_steps(1)
+        .enable_model_summary(false)
+        .callback(ModelCheckpoint::new().every_n_train_steps(7).save_last(true))
+        .logger(CsvLogger::new())
+        .args(&args.trainer)?
+        .build()?;
+    let loader =
+        |count: usize| DataLoader::from_fn(InMemDataset::new((0..count).collect::<Vec<_>>()), collate);
+    let batch = args.global_batch / trainer.topology().world_size;
+    let data = Data::new()
+        .train(loader(200).batch_size(batch).shuffle(true).drop_last(true))
+        .validation(loader(50).batch_size(7))
+        .predict(loader(23).batch_size(3));
+    let plan = Plan {
+        fault: args
+            .fault
+            .and_then(|fault| Some(fault.to_possible_value()?.get_name().to_owned())),
+        rank: args.fault_rank,
+        step: args.fault_step,
+        samples: args.samples.clone(),
+    };
+    let fitted = trainer.fit(Net::new(&Device::flex(), plan), data.clone())?;
+    if args.evaluate {
+        let evaluated = trainer.validate(&fitted.module, data.clone())?;
+        let predicted = trainer.predict(&fitted.module, data)?;
+        let order: Vec<i64> = predicted
+            .first()
+            .and_then(|loader| loader.tensor::<1, Int>())
+            .map(|tensor| tensor.into_data().iter::<i64>().collect())
+            .unwrap_or_default();
+        // Every rank has the same, and each says so.
+        let line = format!("{:?} {order:?}", evaluated.metrics);
+        firebrand::progress::print_line(&line);
+    }
+    Ok(())
+}

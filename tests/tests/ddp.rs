@@ -1,0 +1,243 @@
+//! Data parallel training over processes: the same curve as on one device, bit-equal after a kill, and no hang whatever fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program, with everything it writes under a folder.
+fn program(root: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_train_ranks"));
+    command
+        .args(["--default-root-dir", root.to_str().unwrap(), "--progress", "off"])
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .env("RAYON_NUM_THREADS", "1")
+        .env("FIREBRAND_TIMEOUT", "60")
+        .env_remove("FIREBRAND_LOG");
+    command
+}
+
+fn run(root: &Path, arguments: &str) -> Output {
+    program(root, arguments).output().unwrap()
+}
+
+fn succeeded(output: &Output) {
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// `train_loss` by step.
+fn curve(root: &Path) -> Vec<f64> {
+    let text = std::fs::read_to_string(root.join("ranks/version_0/metrics.csv")).unwrap();
+    let mut lines = text.lines();
+    let column = lines
+        .next()
+        .unwrap()
+        .split(',')
+        .position(|name| name == "train_loss")
+        .unwrap();
+    lines
+        .filter_map(|line| line.split(',').nth(column)?.parse().ok())
+        .collect()
+}
+
+fn assert_close(expected: &[f64], found: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(expected.len(), found.len(), "{what}");
+    for (step, (a, b)) in expected.iter().zip(found).enumerate() {
+        assert!(
+            (a - b).abs() <= tolerance * a.abs(),
+            "{what}: the loss of step {step} is {b} and not {a}"
+        );
+    }
+}
+
+#[test]
+fn the_loss_curve_is_that_of_one_device() {
+    for (precision, tolerance) in [("64-true", 1e-9), ("32-true", 1e-4)] {
+        let folder = tempfile::tempdir().unwrap();
+        let one = folder.path().join("one");
+        succeeded(&run(&one, &format!("--precision {precision}")));
+        let expected = curve(&one);
+        assert_eq!(expected.len(), 200);
+        assert!(expected[199] < 0.5 * expected[0], "it learns: {expected:?}");
+        for ranks in [2, 3, 4] {
+            let several = folder.path().join(ranks.to_string());
+            let arguments = format!("--precision {precision} --devices {ranks} --strategy ddp");
+            succeeded(&run(&several, &arguments));
+            assert_close(
+                &expected,
+                &curve(&several),
+                tolerance,
+                &format!("{ranks} ranks, {precision}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn accumulation_over_ranks_is_one_large_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    let common = "--precision 64-true --max-steps 40 --global-batch 12 --accumulate-grad-batches 2";
+    succeeded(&run(&one, common));
+    succeeded(&run(&two, &format!("{common} --devices 2")));
+    assert_close(&curve(&one), &curve(&two), 1e-9, "accumulation");
+}
+
+#[test]
+fn evaluation_counts_every_sample_once_and_predictions_come_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = |ranks: usize| -> Vec<String> {
+        let output = run(
+            &folder.path().join(ranks.to_string()),
+            &format!("--precision 64-true --max-steps 3 --evaluate --devices {ranks}"),
+        );
+        succeeded(&output);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text.lines().filter(|line| line.contains("val_mse\","));
+        lines
+            .map(|line| line.trim_start_matches(|c| c != '[').to_owned())
+            .collect()
+    };
+    let order: Vec<usize> = (0..23).collect();
+    let expected = format!("{order:?}");
+    let numbers = |line: &str| -> Vec<f64> {
+        line.split(&['(', ')', ',', '[', ']'][..])
+            .filter_map(|word| word.trim().parse().ok())
+            .collect()
+    };
+    let one = lines(1);
+    assert_eq!(one.len(), 1);
+    for ranks in [2, 3] {
+        let found = lines(ranks);
+        assert_eq!(found.len(), ranks, "{found:?}");
+        for line in &found {
+            let line = line
+                .split_once("rank ")
+                .map_or(line.as_str(), |(_, rest)| rest.split_once("] ").unwrap().1);
+            assert!(line.ends_with(&expected), "{line}");
+            assert_close(&numbers(&one[0]), &numbers(line), 1e-9, line);
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_of_two_ranks_goes_on_on_others_and_no_sample_is_lost() {
+    for ranks in [1, 3, 4] {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, samples) = (folder.path().join("runs"), folder.path().join("samples"));
+        std::fs::create_dir(&samples).unwrap();
+        let common = format!("--samples {}", samples.to_str().unwrap());
+        succeeded(&run(&root, &format!("{common} --devices 2 --max-steps 7")));
+        succeeded(&run(
+            &root,
+            &format!("{common} --devices {ranks} --max-steps 16 --resume last"),
+        ));
+        let mut seen = BTreeMap::<u64, usize>::new();
+        let mut batches = BTreeMap::<u64, usize>::new();
+        for file in std::fs::read_dir(&samples).unwrap().flatten() {
+            for line in std::fs::read_to_string(file.path()).unwrap().lines() {
+                let mut numbers = line.split(' ').map(|number| number.parse::<u64>().unwrap());
+                let (epoch, step) = (numbers.next().unwrap(), numbers.next().unwrap());
+                assert_eq!(epoch, 0);
+                for index in numbers {
+                    *seen.entry(index).or_default() += 1;
+                    *batches.entry(step).or_default() += 1;
+                }
+            }
+        }
+        assert_eq!(seen.len(), 192, "{ranks} ranks");
+        assert!(seen.values().all(|count| *count == 1), "{ranks} ranks: {seen:?}");
+        assert!(
+            batches.values().all(|count| *count == 12),
+            "{ranks} ranks: {batches:?}"
+        );
+    }
+}
+
+/// Runs a program that goes wrong; returns what it said and how long it took.
+fn failing(arguments: &str) -> (Output, Duration) {
+    let folder = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let mut command = program(folder.path(), arguments);
+    // A rank that is stopped is found by its silence.
+    command.env("FIREBRAND_TIMEOUT", "6");
+    let output = command.output().unwrap();
+    (output, start.elapsed())
+}
+
+#[test]
+fn a_rank_that_fails_ends_all_and_is_named() {
+    for (fault, rank, cause) in [
+        ("error", 1, "the disk of the dataset is gone"),
+        ("error", 0, "the disk of the dataset is gone"),
+        ("panic", 1, "an index is out of bounds"),
+        ("kill", 1, "signal 9"),
+        ("stop", 2, "rank 2"),
+        ("nan", 1, "NaN"),
+        ("unused", 1, "spare"),
+        ("validation", 2, "the validation data is gone"),
+    ] {
+        let (output, took) = failing(&format!("--devices 3 --fault {fault} --fault-rank {rank}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{fault}: {said}");
+        assert!(
+            took < Duration::from_secs(25),
+            "{fault} on rank {rank} took {took:?}: {said}"
+        );
+        assert!(said.contains(cause), "{fault} on rank {rank}: {said}");
+        if rank != 0 && !matches!(fault, "nan" | "unused") {
+            assert!(said.contains(&format!("rank {rank}")), "{fault}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_slow_rank_survives() {
+    let folder = tempfile::tempdir().unwrap();
+    succeeded(&run(folder.path(), "--devices 2 --fault slow --max-steps 8"));
+}
+
+#[test]
+fn ranks_end_when_the_first_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = program(
+        folder.path(),
+        "--devices 3 --max-steps 1000000 --fault slow --fault-rank 0",
+    )
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    let root = folder.path().to_str().unwrap().to_owned();
+    let alive = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mine = processes.filter(|process| {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(&root)
+        });
+        mine.count()
+    };
+    let start = Instant::now();
+    while alive() < 3 {
+        assert!(start.elapsed() < Duration::from_secs(20), "three ranks start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let killed = Instant::now();
+    while alive() > 0 {
+        assert!(
+            killed.elapsed() < Duration::from_secs(5),
+            "no rank is left behind"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
