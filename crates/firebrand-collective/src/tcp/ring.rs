@@ -28,8 +28,6 @@ pub(super) struct Ring<'a> {
     incoming: Cursor,
     /// How many bytes are in `arrived`.
     filled: usize,
-    /// That of the [`Steps`].
-    lead: usize,
 }
 
 /// The place in the steps of one direction.
@@ -88,7 +86,6 @@ impl<'a> Ring<'a> {
             outgoing: cursor(steps.outgoing),
             incoming: cursor(steps.incoming),
             filled: 0,
-            lead: steps.lead,
         };
         // Steps without elements are over before they begin.
         ring.advance_outgoing(0);
@@ -108,7 +105,7 @@ impl<'a> Ring<'a> {
 
     /// How many elements of the step that goes out are ready.
     fn ready(&self, step: &Step) -> usize {
-        let Some(source) = self.outgoing.step.checked_sub(self.lead) else {
+        let Some(source) = step.source else {
             return step.elements.len();
         };
         match source.cmp(&self.incoming.step) {
@@ -121,12 +118,12 @@ impl<'a> Ring<'a> {
     }
 
     /// Adds what has come to this rank's elements, or the other way round: the ranks before come first.
-    fn reduce(&mut self, elements: Range<usize>, kind: Kind, is_last: bool) -> Result<()> {
+    fn reduce(&mut self, elements: Range<usize>, kind: Kind, completes: bool) -> Result<()> {
         let arrived = elements.len() * width_of(kind, self.dtype, self.size);
         if needs_sums(self.dtype, self.size) {
             return match self.dtype {
-                DType::F16 => self.reduce_wide(elements, arrived, kind, is_last, &F16),
-                _ => self.reduce_wide(elements, arrived, kind, is_last, &BF16),
+                DType::F16 => self.reduce_wide(elements, arrived, kind, completes, &F16),
+                _ => self.reduce_wide(elements, arrived, kind, completes, &BF16),
             };
         }
         let width = self.dtype.size();
@@ -136,7 +133,7 @@ impl<'a> Ring<'a> {
             return reduce_into(own, 1, &[arrived], self.dtype, self.op);
         }
         reduce_into(own, 1, &[arrived], self.dtype, partial(self.op))?;
-        if is_last && self.op == ReduceOp::Mean {
+        if completes && self.op == ReduceOp::Mean {
             scale(own, self.dtype, self.size)?;
         }
         Ok(())
@@ -147,7 +144,7 @@ impl<'a> Ring<'a> {
         elements: Range<usize>,
         arrived: usize,
         kind: Kind,
-        is_last: bool,
+        completes: bool,
         half: &dyn Half,
     ) -> Result<()> {
         let own = &mut self.memories.buffer[elements.start * 2..elements.end * 2];
@@ -166,7 +163,7 @@ impl<'a> Ring<'a> {
         } else {
             reduce_into(bytemuck::cast_slice_mut(sums), 1, &[arrived], DType::F32, op)?;
         }
-        if is_last {
+        if completes {
             if self.op == ReduceOp::Mean {
                 scale(bytemuck::cast_slice_mut(sums), DType::F32, self.size)?;
             }
@@ -222,8 +219,7 @@ impl Flow for Ring<'_> {
         self.filled += bytes;
         let whole = self.filled / width;
         let start = step.elements.start + self.incoming.done / width;
-        let is_last = self.incoming.step + 2 == self.size;
-        self.reduce(start..start + whole, step.kind, is_last)?;
+        self.reduce(start..start + whole, step.kind, step.completes)?;
         let rest = whole * width;
         self.memories.arrived.copy_within(rest..self.filled, 0);
         self.filled -= rest;

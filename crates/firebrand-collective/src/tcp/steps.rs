@@ -7,6 +7,10 @@ use std::ops::Range;
 pub(super) struct Step {
     pub elements: Range<usize>,
     pub kind: Kind,
+    /// Of a step that goes out: the step in which the elements came; none for those that this rank has from the start.
+    pub source: Option<usize>,
+    /// Of a step that comes in: whether the elements are reduced over all ranks with this rank's own.
+    pub completes: bool,
 }
 
 /// What is done with what comes, and what it is.
@@ -20,63 +24,114 @@ pub(super) enum Kind {
     Whole,
 }
 
-/// What goes out and what comes in.
+/// What goes out and what comes in, each in its order.
+#[derive(Default)]
 pub(super) struct Steps {
     pub outgoing: Vec<Step>,
     pub incoming: Vec<Step>,
-    /// What goes out in a step came in so many steps before: 1 where this rank begins with something of its own, else 0.
-    pub lead: usize,
 }
 
-impl Steps {
+/// A rank's place in a ring, and what goes around.
+#[derive(Clone, Copy)]
+pub(super) struct Around {
+    pub len: usize,
+    pub rank: usize,
+    pub size: usize,
+    /// How many parts every block has. One goes around after the other, while it is in the cache.
+    pub parts: usize,
+}
+
+impl Around {
     /// Every rank ends with the reduced block of its own number. Block `b` is reduced in the order of the ranks `b + 1`, `b + 2`,
     /// …, `b`, so that every element has one order, whatever the timing is.
-    pub fn reduce_scatter(len: usize, rank: usize, size: usize) -> Self {
-        let step = |number: usize, distance: usize| Step {
-            elements: block(len, (rank + 2 * size - number - distance) % size, size),
-            kind: if number == 0 { Kind::First } else { Kind::Partial },
-        };
-        Self {
-            outgoing: (0..size - 1).map(|number| step(number, 1)).collect(),
-            incoming: (0..size - 1).map(|number| step(number, 2)).collect(),
-            lead: 1,
-        }
+    pub fn reduce_scatter(self) -> Steps {
+        self.in_parts(true, false)
     }
 
     /// Every rank begins with the block of its own number, and ends with all.
-    pub fn all_gather(len: usize, rank: usize, size: usize) -> Self {
-        let step = |number: usize, distance: usize| Step {
-            elements: block(len, (rank + 2 * size - number - distance) % size, size),
-            kind: Kind::Whole,
-        };
-        Self {
-            outgoing: (0..size - 1).map(|number| step(number, 0)).collect(),
-            incoming: (0..size - 1).map(|number| step(number, 1)).collect(),
-            lead: 1,
-        }
+    pub fn all_gather(self) -> Steps {
+        self.in_parts(false, true)
     }
 
     /// One after the other.
-    pub fn all_reduce(len: usize, rank: usize, size: usize) -> Self {
-        let mut steps = Self::reduce_scatter(len, rank, size);
-        let gather = Self::all_gather(len, rank, size);
-        steps.outgoing.extend(gather.outgoing);
-        steps.incoming.extend(gather.incoming);
+    pub fn all_reduce(self) -> Steps {
+        self.in_parts(true, true)
+    }
+
+    fn in_parts(self, reduces: bool, gathers: bool) -> Steps {
+        let mut steps = Steps::default();
+        for part in 0..self.parts {
+            let begin = steps.incoming.len();
+            if reduces {
+                for number in 0..self.size - 1 {
+                    let kind = if number == 0 { Kind::First } else { Kind::Partial };
+                    steps.push(self, (part, begin), number + 1, kind, number + 2 == self.size);
+                }
+            }
+            if gathers {
+                for number in 0..self.size - 1 {
+                    steps.push(self, (part, begin), number, Kind::Whole, false);
+                }
+            }
+        }
         steps
+    }
+
+    /// The elements of a part of the block that so many ranks before this one have the number of.
+    fn elements(self, part: usize, before: usize) -> Range<usize> {
+        let whole = block(
+            self.len,
+            (self.rank + self.size - before % self.size) % self.size,
+            self.size,
+        );
+        let part = block(whole.len(), part, self.parts);
+        whole.start + part.start..whole.start + part.end
+    }
+}
+
+impl Steps {
+    /// In one step a rank sends the block of the rank that is so many before it, and receives the one before that.
+    fn push(
+        &mut self,
+        around: Around,
+        (part, begin): (usize, usize),
+        before: usize,
+        kind: Kind,
+        completes: bool,
+    ) {
+        self.outgoing.push(Step {
+            elements: around.elements(part, before),
+            kind,
+            source: self
+                .incoming
+                .len()
+                .checked_sub(begin + 1)
+                .map(|steps| begin + steps),
+            completes: false,
+        });
+        self.incoming.push(Step {
+            elements: around.elements(part, before + 1),
+            kind,
+            source: None,
+            completes,
+        });
     }
 
     /// Along the ring from one rank to the one before it.
     pub fn broadcast(len: usize, rank: usize, size: usize, root: usize) -> Self {
-        let whole = Step {
-            elements: 0..len,
-            kind: Kind::Whole,
-        };
         let place = (rank + size - root) % size;
-        let step = |exists: bool| exists.then(|| whole.clone()).into_iter().collect();
+        let step = |exists: bool, source: Option<usize>| {
+            let step = Step {
+                elements: 0..len,
+                kind: Kind::Whole,
+                source,
+                completes: false,
+            };
+            exists.then_some(step).into_iter().collect()
+        };
         Self {
-            outgoing: step(place + 1 < size),
-            incoming: step(place > 0),
-            lead: usize::from(place == 0),
+            outgoing: step(place + 1 < size, (place > 0).then_some(0)),
+            incoming: step(place > 0, None),
         }
     }
 }
@@ -106,20 +161,38 @@ mod tests {
 
     #[test]
     fn what_one_rank_sends_is_what_the_next_expects_and_what_came_before() {
-        for size in 2..10 {
-            for make in [Steps::reduce_scatter, Steps::all_gather, Steps::all_reduce] {
+        for (size, parts) in (2..10).flat_map(|size| [(size, 1), (size, 3)]) {
+            let around = |rank: usize| Around {
+                len: 100,
+                rank: rank % size,
+                size,
+                parts,
+            };
+            for make in [Around::reduce_scatter, Around::all_gather, Around::all_reduce] {
                 for rank in 0..size {
-                    let own = make(100, rank, size);
-                    let next = make(100, (rank + 1) % size, size);
-                    assert_eq!(own.outgoing, next.incoming);
-                    for (came, goes) in own.incoming.iter().zip(&own.outgoing[1..]) {
-                        assert_eq!(came.elements, goes.elements);
+                    let own = make(around(rank));
+                    let next = make(around(rank + 1));
+                    let compared = |step: &Step| (step.elements.clone(), step.kind);
+                    assert!(
+                        own.outgoing
+                            .iter()
+                            .map(compared)
+                            .eq(next.incoming.iter().map(compared))
+                    );
+                    for (index, goes) in own.outgoing.iter().enumerate() {
+                        if let Some(source) = goes.source {
+                            assert!(source < index && own.incoming[source].elements == goes.elements);
+                        }
                     }
+                    let from_the_start = own.outgoing.iter().filter(|step| step.source.is_none());
+                    assert_eq!(from_the_start.count(), parts);
                 }
             }
             for rank in 0..size {
-                let last = Steps::reduce_scatter(100, rank, size).incoming.pop();
-                assert_eq!(last.map(|step| step.elements), Some(block(100, rank, size)));
+                let steps = around(rank).reduce_scatter();
+                let complete = steps.incoming.iter().filter(|step| step.completes);
+                let complete: Vec<usize> = complete.flat_map(|step| step.elements.clone()).collect();
+                assert!(complete.into_iter().eq(block(100, rank, size)));
             }
         }
     }

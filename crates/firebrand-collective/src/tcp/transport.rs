@@ -3,20 +3,23 @@ use std::ops::Range;
 use super::dissemination;
 use super::mesh;
 use super::ring::{Memories, Ring, needs_sums};
-use super::steps::{Kind, Steps, block};
+use super::steps::{Around, Kind, Steps, block};
 use super::wire::Wire;
 use super::wires::{Ends, Wires};
 use crate::transport::{Call, Operation, Patience, Transport};
 use crate::{Buffer, DType, Error, GroupContext, ReduceOp, Result, reduce_into};
 
 /// Up to so many bytes of all ranks together, everything is gathered everywhere: the number of rounds is what takes time.
-const GATHERED: usize = 256 << 10;
+const GATHERED: usize = 512 << 10;
 
 /// Up to so many bytes a broadcast goes down a tree.
 const TREE: usize = 64 << 10;
 
 /// How much comes in before it is reduced, at most.
-const SEGMENT: usize = 128 << 10;
+const SEGMENT: usize = 256 << 10;
+
+/// How large a part of a block is about, which goes around the ring as one.
+const PART: usize = 256 << 10;
 
 /// The ranks of a group, over TCP.
 pub(crate) struct TcpTransport {
@@ -85,7 +88,7 @@ impl TcpTransport {
             self.reduce_gathered(buffer.bytes_mut(), size, 0..size, call.dtype, op)?;
             return Ok(buffer);
         }
-        let steps = Steps::all_reduce(call.len, self.rank, self.size);
+        let steps = self.around(call.len, call.dtype).all_reduce();
         self.ring(&mut buffer, steps, op, patience)?;
         Ok(buffer)
     }
@@ -105,7 +108,7 @@ impl TcpTransport {
             self.reduce_gathered(result.bytes_mut(), buffer.size(), own, call.dtype, op)?;
             return Ok(result);
         }
-        let steps = Steps::reduce_scatter(call.len, self.rank, self.size);
+        let steps = self.around(call.len, call.dtype).reduce_scatter();
         self.ring(&mut buffer, steps, op, patience)?;
         result.bytes_mut().copy_from_slice(&buffer.bytes()[own]);
         Ok(result)
@@ -122,7 +125,7 @@ impl TcpTransport {
             return Ok(all);
         }
         all.bytes_mut()[self.rank * size..][..size].copy_from_slice(buffer.bytes());
-        let steps = Steps::all_gather(all.len(), self.rank, self.size);
+        let steps = self.around(all.len(), call.dtype).all_gather();
         // Nothing is reduced: any operation will do.
         self.ring(&mut all, steps, ReduceOp::Sum, patience)?;
         Ok(all)
@@ -185,6 +188,15 @@ impl TcpTransport {
             .map(|rank| &self.gathered(rank, size)[range.clone()])
             .collect();
         reduce_into(target, 0, &others, dtype, op)
+    }
+
+    fn around(&self, len: usize, dtype: DType) -> Around {
+        Around {
+            len,
+            rank: self.rank,
+            size: self.size,
+            parts: (len / self.size * dtype.size()).div_ceil(PART).max(1),
+        }
     }
 
     fn ring(&mut self, buffer: &mut Buffer, steps: Steps, op: ReduceOp, patience: &Patience) -> Result<()> {
