@@ -51,4 +51,6 @@ mod documentation {
     struct TrainingSemantics;
     #[doc = include_str!("../../../docs/checkpoints.md")]
     struct Checkpoints;
+    #[doc = include_str!("../../../docs/data-parallel.md")]
+    struct DataParallel;
 }
