@@ -221,7 +221,7 @@ fn two_nodes() {
 
     // The network between them is cut: both end, and name the other.
     let folder = tempfile::tempdir().unwrap();
-    let long = |node| {
+    let long = |node: usize| {
         let mut command = command("ip");
         command
             .args(["netns", "exec", &nodes.names[node], PROGRAM])
