@@ -1,6 +1,7 @@
 //! Small buffers in as few rounds as possible: in each round, what is known doubles.
 
-use super::wires::{Ends, Flow, Wires};
+use super::flow::{Ends, Flow};
+use super::wires::Wires;
 use crate::transport::Patience;
 use crate::{Buffer, Result};
 

@@ -7,6 +7,8 @@
 
 mod dial;
 mod dissemination;
+mod ending;
+mod flow;
 mod hello;
 mod links;
 mod mesh;

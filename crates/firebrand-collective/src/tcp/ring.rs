@@ -4,8 +4,8 @@ use std::ops::Range;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use super::flow::Flow;
 use super::steps::{Kind, Step, Steps};
-use super::wires::Flow;
 use crate::{DType, Error, ReduceOp, Result, reduce_into, scale};
 
 /// How much goes out in one system call: what is worked on stays in the second-level cache.

@@ -1,11 +1,12 @@
 use std::ops::Range;
 
 use super::dissemination;
+use super::flow::Ends;
 use super::mesh;
 use super::ring::{Memories, Ring, needs_sums};
 use super::steps::{Around, Kind, Steps, block};
 use super::wire::Wire;
-use super::wires::{Ends, Wires};
+use super::wires::Wires;
 use crate::transport::{Call, Operation, Patience, Transport};
 use crate::{Buffer, DType, Error, GroupContext, ReduceOp, Result, reduce_into};
 

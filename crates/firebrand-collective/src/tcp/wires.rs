@@ -1,37 +1,18 @@
-use std::io::{self, ErrorKind};
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::ending::{GRACE, how_it_ended, is_passing, mismatch};
+use super::flow::{Ends, Flow, Nothing};
 use super::wire::Wire;
 use crate::control::poll;
 use crate::transport::{Call, Patience};
 use crate::{Error, GroupContext, Health, Result};
 
-/// How long the cause of a closed connection may take to become known, before its other end is blamed.
-pub(super) const GRACE: Duration = Duration::from_millis(200);
-
 /// How many turns without a wait go by before the next look at the health.
 const TURNS: usize = 16;
-
-/// Bytes to one rank and from another at the same time.
-pub(super) trait Flow {
-    /// What can be sent now; empty if there is nothing so far.
-    fn outgoing(&self) -> &[u8];
-
-    /// So much of it was sent.
-    fn sent(&mut self, bytes: usize);
-
-    /// Where what comes is to be put; empty if nothing more is to come.
-    fn incoming(&mut self) -> &mut [u8];
-
-    /// So much of it has come.
-    fn received(&mut self, bytes: usize) -> Result<()>;
-
-    /// Whether everything was sent and has come.
-    fn is_done(&self) -> bool;
-}
 
 /// The connections of a rank, and what their use is in common to all operations.
 pub(super) struct Wires {
@@ -41,13 +22,6 @@ pub(super) struct Wires {
     global_ranks: Vec<usize>,
     health: Arc<Health>,
     call: Option<Call>,
-}
-
-/// Which end of a flow is meant.
-#[derive(Clone, Copy)]
-pub(super) struct Ends {
-    pub to: Option<usize>,
-    pub from: Option<usize>,
 }
 
 impl Wires {
@@ -68,8 +42,7 @@ impl Wires {
         for wire in self.wires.iter_mut().flatten() {
             wire.reset();
         }
-        let size = self.global_ranks.len();
-        for neighbour in [(self.rank + 1) % size, (self.rank + size - 1) % size] {
+        for neighbour in self.neighbours() {
             if let Some(wire) = &mut self.wires[neighbour] {
                 wire.announce(call.encode());
                 wire.expect();
@@ -143,7 +116,7 @@ impl Wires {
                 self.wait(ends, flow, patience);
             }
             if !moved || turn % TURNS == 0 {
-                patience.check(|| self.missing(ends, flow))?;
+                patience.check(|| self.missing())?;
             }
         }
         Ok(())
@@ -214,18 +187,18 @@ impl Wires {
         poll(&mut fds, Some(Instant::now() + patience.period()));
     }
 
-    /// Who is being waited for, among all ranks.
-    fn missing(&self, ends: Ends, flow: &mut dyn Flow) -> Vec<usize> {
-        let receives = !flow.incoming().is_empty();
-        let silent = |index: &usize| {
-            let wire = self.wires[*index].as_ref();
-            wire.is_some_and(Wire::is_expecting) || (receives && ends.from == Some(*index))
-        };
-        let mut missing: Vec<usize> = (0..self.wires.len()).filter(silent).collect();
-        if missing.is_empty() {
-            missing.extend(ends.to);
-        }
+    /// Who has not called the operation, among all ranks. Of those that are not neighbours it is not known.
+    fn missing(&self) -> Vec<usize> {
+        let mut missing = self.neighbours().to_vec();
+        missing.retain(|rank| self.wires[*rank].as_ref().is_some_and(Wire::is_expecting));
+        missing.dedup();
         missing.iter().map(|rank| self.global_ranks[*rank]).collect()
+    }
+
+    /// The ranks after and before this one in the ring.
+    fn neighbours(&self) -> [usize; 2] {
+        let size = self.global_ranks.len();
+        [(self.rank + 1) % size, (self.rank + size - 1) % size]
     }
 
     /// Compares the call of another rank with this one's.
@@ -278,57 +251,4 @@ impl Wires {
             }
         }
     }
-}
-
-/// For the calls alone.
-struct Nothing;
-
-impl Flow for Nothing {
-    fn outgoing(&self) -> &[u8] {
-        &[]
-    }
-
-    fn sent(&mut self, _bytes: usize) {}
-
-    fn incoming(&mut self) -> &mut [u8] {
-        &mut []
-    }
-
-    fn received(&mut self, _bytes: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        true
-    }
-}
-
-/// Whether it was only too early, and not the end.
-pub(super) fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-}
-
-/// What became of a connection, in words.
-pub(super) fn how_it_ended(error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => "closed".to_owned(),
-        _ => format!("lost ({error})"),
-    }
-}
-
-/// What two ranks call, `seq 41: rank 0 all_reduce sum f32[200], rank 1 all_reduce sum f32[100]`.
-fn mismatch(first: (usize, Call), other: (usize, Call)) -> Error {
-    let prefix = format!("seq {} ", first.1.sequence);
-    let text = if first.1.sequence == other.1.sequence {
-        let [one, two] = [first, other].map(|(_, call)| call.to_string().replacen(&prefix, "", 1));
-        format!(
-            "{}: rank {} {one}, rank {} {two}",
-            prefix.trim_end(),
-            first.0,
-            other.0
-        )
-    } else {
-        format!("rank {} {}, rank {} {}", first.0, first.1, other.0, other.1)
-    };
-    Error::Mismatch(text)
 }

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use super::message::Message;
-use crate::tcp::wires::{GRACE, how_it_ended};
+use crate::tcp::ending::{GRACE, how_it_ended};
 use crate::{Error, GroupContext, Result};
 
 /// One direction between this rank and another: its messages, and its connection.

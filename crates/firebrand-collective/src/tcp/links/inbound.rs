@@ -2,7 +2,7 @@ use std::io::{ErrorKind, IoSliceMut, Read};
 
 use super::direction::Direction;
 use super::message::Header;
-use crate::tcp::wires::is_passing;
+use crate::tcp::ending::is_passing;
 use crate::{Error, Result};
 
 /// How much of one message is received before the others have their turn.

@@ -2,7 +2,7 @@ use std::io::{ErrorKind, IoSlice, Write};
 
 use super::direction::Direction;
 use super::message::Header;
-use crate::tcp::wires::is_passing;
+use crate::tcp::ending::is_passing;
 
 /// How much of one message is sent before the others have their turn.
 const CHUNK: usize = 512 << 10;

@@ -6,6 +6,7 @@ mod agreement;
 mod bandwidth;
 mod failures;
 mod frames;
+mod groups;
 mod links;
 mod processes;
 mod strangers;
