@@ -12,11 +12,11 @@ use burn::tensor::kind::BridgeTensor;
 use burn::tensor::{DType, Tensor, TensorData};
 use firebrand_core::{AdamRule, AdamWeightDecay};
 
-use kernel::{Operands, Real, Scalars};
+use kernel::{Pass, Scalars};
 
 type HostTensor = FloatTensor<Flex>;
 
-/// An update whose tensors are all of the CPU backend, alike in shape and dtype, and each in one piece.
+/// An update whose tensors are all float32 on the CPU backend, of one shape, and each in one piece.
 pub(super) struct FusedAdam {
     rule: AdamRule,
     weight: HostTensor,
@@ -47,7 +47,7 @@ impl FusedAdam {
             Some(state) => Some(unpack(rule, state)?),
             None => None,
         };
-        let covered = matches!(weight.dtype(), DType::F32 | DType::F64)
+        let covered = weight.dtype() == DType::F32
             && weight.layout().num_elements() > 0
             && alike(&weight, &weight)
             && alike(&weight, &gradient)
@@ -63,36 +63,30 @@ impl FusedAdam {
 
     /// The updated weight and state. They are written in place where this holds the only handle to the memory.
     pub(super) fn step(self, rate: f64) -> (BridgeTensor, DynState) {
-        match self.weight.dtype() {
-            DType::F64 => self.step_in::<f64>(rate),
-            _ => self.step_in::<f32>(rate),
-        }
-    }
-
-    fn step_in<E: Real>(self, rate: f64) -> (BridgeTensor, DynState) {
         let is_first = self.moments.is_none();
-        let mut weight = writable::<E>(self.weight);
+        let mut weight = writable(self.weight);
         let mut moments = match self.moments {
             Some(Moments { time, first, second }) => Moments {
                 time: time + 1,
-                first: writable::<E>(first),
-                second: writable::<E>(second),
+                first: writable(first),
+                second: writable(second),
             },
             None => Moments {
                 time: 1,
-                first: zeros::<E>(&weight),
-                second: zeros::<E>(&weight),
+                first: zeros(&weight),
+                second: zeros(&weight),
             },
         };
         let length = weight.layout().num_elements();
         let start = self.gradient.layout().start_offset();
-        Operands {
-            weight: &mut weight.storage_mut::<E>()[..length],
-            first: &mut moments.first.storage_mut::<E>()[..length],
-            second: &mut moments.second.storage_mut::<E>()[..length],
-            gradient: &self.gradient.storage::<E>()[start..start + length],
+        Pass {
+            weight: &mut weight.storage_mut()[..length],
+            first: &mut moments.first.storage_mut()[..length],
+            second: &mut moments.second.storage_mut()[..length],
+            gradient: &self.gradient.storage()[start..start + length],
+            scalars: &Scalars::new(&self.rule, is_first, moments.time, rate),
         }
-        .update(&Scalars::new(&self.rule, is_first, moments.time, rate));
+        .run();
         let weight = Tensor::<1>::from_primitive::<Flex>(weight).into_bridge();
         (weight, (self.pack)(&self.rule, moments))
     }
@@ -115,19 +109,19 @@ fn alike(weight: &HostTensor, other: &HostTensor) -> bool {
 }
 
 /// The tensor itself if nothing else refers to its memory, otherwise a copy; its elements begin at the start of the memory.
-fn writable<E: Real>(tensor: HostTensor) -> HostTensor {
+fn writable(tensor: HostTensor) -> HostTensor {
     let start = tensor.layout().start_offset();
     if start == 0 && tensor.is_unique() {
         return tensor;
     }
     let shape = tensor.layout().shape().clone();
-    let elements = &tensor.storage::<E>()[start..start + shape.num_elements()];
+    let elements = &tensor.storage::<f32>()[start..start + shape.num_elements()];
     HostTensor::from_data(TensorData::new(elements.to_vec(), shape))
 }
 
-fn zeros<E: Real>(like: &HostTensor) -> HostTensor {
+fn zeros(like: &HostTensor) -> HostTensor {
     let shape = like.layout().shape().clone();
-    HostTensor::from_data(TensorData::new(vec![E::default(); shape.num_elements()], shape))
+    HostTensor::from_data(TensorData::new(vec![0f32; shape.num_elements()], shape))
 }
 
 type Unpack = fn(&AdamRule, &DynState) -> Option<Moments>;
