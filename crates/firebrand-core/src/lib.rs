@@ -54,8 +54,8 @@ pub use manual::{ManualEngine, ManualOptimization};
 pub use metric::{ErasedMetric, Metric};
 pub use module::LightningModule;
 pub use optim::{
-    FitInfo, GroupSetup, Interval, IntoOptimizer, OptimizerSetup, PlateauConfig, Schedule, ScheduleKind,
-    SingleSetup,
+    AdamRule, AdamWeightDecay, FitInfo, GroupSetup, Interval, IntoOptimizer, OptimizerSetup, PlateauConfig,
+    Schedule, ScheduleKind, SingleSetup,
 };
 pub use params::{
     AnyTensor, ParamEntry, ParamInfo, ParamKind, ParamMapper, ParamTable, ParamVisitor, PathPattern,

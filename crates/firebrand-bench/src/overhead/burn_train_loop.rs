@@ -15,7 +15,7 @@ use burn_train::renderer::{
 use burn_train::{InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep};
 
 use super::feed::{Feed, Source};
-use super::model::{Batch, LEARNING_RATE, Mlp, Size};
+use super::model::{Batch, LEARNING_RATE, Mlp, Optimizer, Size};
 
 impl TrainStep for Mlp {
     type Input = Batch;
@@ -37,7 +37,7 @@ impl InferenceStep for Mlp {
 /// burn-train's learner without metrics, checkpoints and anything on the screen: the least that it can do.
 pub(super) fn train(size: Size, source: Source, folder: &Path) -> Result<Mlp> {
     let device = Device::flex().autodiff();
-    let module = Mlp::new(size, &device);
+    let module = Mlp::new(size, Optimizer::AdamW, &device);
     let num_steps = source.num_steps();
     let training = Loader {
         source,

@@ -1,4 +1,4 @@
-//! What a training step costs beyond the arithmetic: one model in four loops, on one thread.
+//! What a training step costs beyond the arithmetic: one model in several loops, on one thread.
 
 mod burn_train_loop;
 mod feed;
@@ -18,7 +18,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::numbers::Numbers;
-use model::Size;
+use model::{Optimizer, Size};
 use timing::Timings;
 
 /// The loops that run in this process.
@@ -30,10 +30,20 @@ enum Loop {
     Trainer,
     /// `burn_train::SupervisedTraining`.
     BurnTrain,
+    /// Burn alone, with SGD.
+    RawSgd,
+    /// `firebrand::Trainer`, with SGD, whose update is Burn's: the arithmetic is the same code in both.
+    TrainerSgd,
 }
 
 impl Loop {
-    const ALL: [Self; 3] = [Self::Raw, Self::Trainer, Self::BurnTrain];
+    const ALL: [Self; 5] = [
+        Self::Raw,
+        Self::Trainer,
+        Self::BurnTrain,
+        Self::RawSgd,
+        Self::TrainerSgd,
+    ];
 
     /// The name of its time among the numbers.
     fn key(self) -> &'static str {
@@ -41,15 +51,33 @@ impl Loop {
             Self::Raw => "raw_us",
             Self::Trainer => "trainer_us",
             Self::BurnTrain => "burn_train_us",
+            Self::RawSgd => "raw_sgd_us",
+            Self::TrainerSgd => "trainer_sgd_us",
+        }
+    }
+
+    fn optimizer(self) -> Optimizer {
+        match self {
+            Self::Raw | Self::Trainer | Self::BurnTrain => Optimizer::AdamW,
+            Self::RawSgd | Self::TrainerSgd => Optimizer::Sgd,
+        }
+    }
+
+    /// The loop that a loop is compared with: Burn alone, with the same optimizer.
+    fn baseline(self) -> Self {
+        match self.optimizer() {
+            Optimizer::AdamW => Self::Raw,
+            Optimizer::Sgd => Self::RawSgd,
         }
     }
 
     /// Trains the model of a size from its first weights on everything that the feed gives, and returns it.
     fn train(self, size: Size, feed: feed::Source) -> Result<model::Mlp> {
         let folder = tempfile::tempdir()?;
+        let optimizer = self.optimizer();
         match self {
-            Self::Raw => Ok(raw_loop::train(size, feed)),
-            Self::Trainer => trainer_loop::train(size, feed, folder.path()),
+            Self::Raw | Self::RawSgd => Ok(raw_loop::train(size, optimizer, feed)),
+            Self::Trainer | Self::TrainerSgd => trainer_loop::train(size, optimizer, feed, folder.path()),
             Self::BurnTrain => burn_train_loop::train(size, feed, folder.path()),
         }
     }

@@ -4,13 +4,20 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 
-/// Of every loop's AdamW.
+/// Of every loop's optimizer.
 pub(super) const LEARNING_RATE: f64 = 1e-3;
 /// How often a loop looks at its loss.
 pub(super) const LOG_EVERY_N_STEPS: u64 = 50;
 
 /// Inputs of shape `[batch_size, width]` and the classes that belong to them.
 pub(super) type Batch = (Tensor<2>, Tensor<1, Int>);
+
+/// What updates the weights, as Burn's configuration comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Optimizer {
+    AdamW,
+    Sgd,
+}
 
 /// Which of the two models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +78,13 @@ impl Size {
 #[derive(Module, Debug)]
 pub(super) struct Mlp {
     layers: Vec<Linear>,
+    #[module(skip)]
+    pub(super) optimizer: Optimizer,
 }
 
 impl Mlp {
     /// A model with the same weights every time, drawn on the device.
-    pub(super) fn new(size: Size, device: &Device) -> Self {
+    pub(super) fn new(size: Size, optimizer: Optimizer, device: &Device) -> Self {
         device.seed(0);
         let layers: Vec<Linear> = size
             .widths()
@@ -86,7 +95,7 @@ impl Mlp {
         for layer in &layers {
             let _ = (layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()));
         }
-        Self { layers }
+        Self { layers, optimizer }
     }
 
     /// The mean cross entropy of a batch: what every loop minimises.

@@ -10,12 +10,14 @@ use crate::numbers::Numbers;
 const GROWTH_LIMIT_MIB: f64 = 1.0;
 
 /// The loops, with the names of their times and what they are called in a table.
-const ROWS: [(&str, &str, Option<Loop>); 5] = [
+const ROWS: [(&str, &str, Option<Loop>); 7] = [
     ("raw_us", "raw Burn loop", Some(Loop::Raw)),
     ("trainer_us", "Firebrand trainer", Some(Loop::Trainer)),
     ("burn_train_us", "burn-train", Some(Loop::BurnTrain)),
     ("pytorch_us", "raw PyTorch loop", None),
     ("lightning_us", "Lightning", None),
+    ("raw_sgd_us", "raw Burn loop, SGD", Some(Loop::RawSgd)),
+    ("trainer_sgd_us", "Firebrand trainer, SGD", Some(Loop::TrainerSgd)),
 ];
 
 /// A ratio of two times, and what it should be.
@@ -86,7 +88,7 @@ const TARGETS: [Target; 5] = [
 
 pub(super) fn title() {
     println!(
-        "time per training step, Flex, one thread, float32, AdamW; the load on the machine is {}\n",
+        "time per training step, Flex, one thread, float32, AdamW where nothing else is said; the load on the machine is {}\n",
         load()
     );
 }
@@ -101,7 +103,6 @@ pub(super) fn times(size: Size, timings: &Timings, numbers: &Numbers) {
         size.batch_size(),
         load()
     );
-    let raw = timings.median(Loop::Raw);
     let mut table = table(["loop", "median µs", "fastest", "slowest", "× raw"]);
     for (key, name, which) in ROWS {
         let Some(median) = numbers.get(&size.key(key)) else {
@@ -111,6 +112,7 @@ pub(super) fn times(size: Size, timings: &Timings, numbers: &Numbers) {
             Some((fastest, slowest)) => (format!("{fastest:.1}"), format!("{slowest:.1}")),
             None => Default::default(),
         };
+        let raw = timings.median(which.map_or(Loop::Raw, Loop::baseline));
         let ratio = format!("{:.3}", median / raw);
         table.add_row([name.to_owned(), format!("{median:.1}"), fastest, slowest, ratio]);
     }

@@ -16,4 +16,7 @@ fn all_loops_train_to_the_same_bits() {
     for which in [Loop::Trainer, Loop::BurnTrain] {
         assert!(weights_after(which, 7) == raw, "{which:?}");
     }
+    let raw_sgd = weights_after(Loop::RawSgd, 7);
+    assert_ne!(raw_sgd, raw);
+    assert!(weights_after(Loop::TrainerSgd, 7) == raw_sgd);
 }

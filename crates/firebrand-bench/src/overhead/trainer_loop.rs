@@ -1,14 +1,14 @@
 use std::path::Path;
 
 use anyhow::Result;
-use burn::optim::AdamWConfig;
+use burn::optim::{AdamWConfig, SgdConfig};
 use burn::tensor::{Device, Tensor};
 use firebrand::data::{Data, DataLoader};
 use firebrand::progress::ProgressMode;
 use firebrand::{FitInfo, LightningModule, OptimizerSetup, StepContext, Trainer};
 
 use super::feed::Source;
-use super::model::{Batch, LEARNING_RATE, LOG_EVERY_N_STEPS, Mlp, Size};
+use super::model::{Batch, LEARNING_RATE, LOG_EVERY_N_STEPS, Mlp, Optimizer, Size};
 
 impl LightningModule for Mlp {
     type Batch = Batch;
@@ -20,16 +20,19 @@ impl LightningModule for Mlp {
     }
 
     fn configure_optimizers(&self, _fit: &FitInfo) -> OptimizerSetup {
-        OptimizerSetup::new(AdamWConfig::new(), LEARNING_RATE)
+        match self.optimizer {
+            Optimizer::AdamW => OptimizerSetup::new(AdamWConfig::new(), LEARNING_RATE),
+            Optimizer::Sgd => OptimizerSetup::new(SgdConfig::new(), LEARNING_RATE),
+        }
     }
 }
 
 /// The trainer with its default loggers, `metrics.csv` and TensorBoard, and one logged value per step. It prints nothing, and
 /// as in the Lightning script there are no checkpoints.
-pub(super) fn train(size: Size, source: Source, folder: &Path) -> Result<Mlp> {
+pub(super) fn train(size: Size, optimizer: Optimizer, source: Source, folder: &Path) -> Result<Mlp> {
     let num_steps = source.num_steps() as u64;
     let device = Device::flex();
-    let module = Mlp::new(size, &device);
+    let module = Mlp::new(size, optimizer, &device);
     let loader = DataLoader::from_stream(move |_| Ok(source.open(&device).map(Ok))).epoch_batches(num_steps);
     let mut trainer = Trainer::builder()
         .max_epochs(1)

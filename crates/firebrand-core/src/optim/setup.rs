@@ -6,7 +6,7 @@ use burn::optim::{
     LionConfig, MuonConfig, RmsPropConfig, SgdConfig,
 };
 
-use super::{ExactOptimizer, Schedule};
+use super::{AdamRule, ExactOptimizer, Schedule};
 use crate::PathPattern;
 
 /// What a module may know of the fit when it configures its optimizers.
@@ -51,6 +51,8 @@ pub struct SingleSetup {
     pub name: String,
     /// Burn's per-parameter optimizer.
     pub optimizer: Arc<dyn DynOptimizer>,
+    /// Its update rule, if that is known to be Adam's or AdamW's.
+    pub adam: Option<AdamRule>,
     /// The learning rate, before any schedule.
     pub learning_rate: f64,
     /// Which parameters it trains; empty: all that no other optimizer names.
@@ -73,6 +75,8 @@ pub struct GroupSetup {
     pub learning_rate: Option<f64>,
     /// Their optimizer, such as one without weight decay.
     pub optimizer: Option<Arc<dyn DynOptimizer>>,
+    /// The update rule of that optimizer, if it is known to be Adam's or AdamW's.
+    pub adam: Option<AdamRule>,
 }
 
 /// Which optimizers train a module, with what rates and schedules.
@@ -107,9 +111,10 @@ pub struct OptimizerSetup {
 impl OptimizerSetup {
     /// An optimizer for all parameters, from one of Burn's configurations.
     pub fn new(config: impl IntoOptimizer, learning_rate: f64) -> Self {
-        let problem = config.problem();
+        let (problem, adam) = (config.problem(), config.adam());
         let mut setup = Self::custom(config.into_optimizer(), learning_rate);
         setup.last().problem = problem;
+        setup.last().adam = adam;
         setup
     }
 
@@ -119,6 +124,7 @@ impl OptimizerSetup {
             optimizers: vec![SingleSetup {
                 name: "optimizer".to_owned(),
                 optimizer,
+                adam: None,
                 learning_rate,
                 parameters: Vec::new(),
                 groups: Vec::new(),
@@ -150,11 +156,13 @@ impl OptimizerSetup {
         if let Some(problem) = config.problem() {
             self.last().problem = Some(problem);
         }
+        let adam = config.adam();
         let optimizer = Some(config.into_optimizer());
         self.last().groups.push(GroupSetup {
             parameters: pattern.into(),
             learning_rate: None,
             optimizer,
+            adam,
         });
         self
     }
@@ -166,6 +174,7 @@ impl OptimizerSetup {
             parameters,
             learning_rate: Some(learning_rate),
             optimizer: None,
+            adam: None,
         });
         self
     }
@@ -213,6 +222,12 @@ pub trait IntoOptimizer {
     fn problem(&self) -> Option<String> {
         None
     }
+
+    /// The update rule, if it is exactly Burn's Adam or AdamW, whose state the optimizer has; an engine may then do the update
+    /// itself.
+    fn adam(&self) -> Option<AdamRule> {
+        None
+    }
 }
 
 macro_rules! into_optimizer {
@@ -235,6 +250,10 @@ macro_rules! into_optimizer {
                             stringify!($config)
                         )
                     })
+            }
+
+            fn adam(&self) -> Option<AdamRule> {
+                AdamRule::of(self)
             }
         })+
     };

@@ -1,5 +1,6 @@
 //! Burn's per-parameter optimizers with their states by path, and the learning-rate schedules that drive them.
 
+mod fused_adam;
 mod schedule;
 mod state;
 mod step;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use burn::optim::{DynOptimizer, DynState};
 use firebrand_core::{
-    AnyTensor, ErasedModule, Interval, OptimizerSetup, ParamTable, ScheduleKind, SingleSetup,
+    AdamRule, AnyTensor, ErasedModule, Interval, OptimizerSetup, ParamTable, ScheduleKind, SingleSetup,
 };
 
 use crate::{Error, Gradient};
@@ -37,6 +38,8 @@ struct Slot {
     path: String,
     optimizer: usize,
     update: Arc<dyn DynOptimizer>,
+    /// The rule of the update, if it may be done in one pass.
+    adam: Option<AdamRule>,
     /// The learning rate of the parameter's group, if it differs from the optimizer's.
     group_rate: Option<f64>,
     state: Option<DynState>,
@@ -77,7 +80,7 @@ impl Optimizers {
                         entry.path, other.name, single.name
                     )));
                 }
-                let mut update = Arc::clone(&single.optimizer);
+                let (mut update, mut adam) = (Arc::clone(&single.optimizer), single.adam);
                 let mut group_rate = None;
                 for group in single
                     .groups
@@ -85,7 +88,7 @@ impl Optimizers {
                     .filter(|group| group.parameters.matches(&entry.path))
                 {
                     if let Some(optimizer) = &group.optimizer {
-                        update = Arc::clone(optimizer);
+                        (update, adam) = (Arc::clone(optimizer), group.adam);
                     }
                     group_rate = group.learning_rate.or(group_rate);
                 }
@@ -93,6 +96,7 @@ impl Optimizers {
                     path: entry.path.clone(),
                     optimizer: number,
                     update,
+                    adam,
                     group_rate,
                     state: None,
                     rank: entry.shape.num_dims(),

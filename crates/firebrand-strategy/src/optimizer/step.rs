@@ -1,5 +1,7 @@
+use burn::tensor::kind::BridgeTensor;
 use firebrand_core::{AnyTensor, ParamInfo, ParamKind, ParamMapper, ParamTable};
 
+use super::fused_adam::FusedAdam;
 use super::{Single, Slot};
 
 /// Replaces each parameter by its update.
@@ -21,6 +23,26 @@ impl Step<'_> {
             .get(index)
             .filter(|entry| entry.kind == ParamKind::Parameter)?;
         Some((index, entry.tied_to.unwrap_or(index)))
+    }
+}
+
+impl Slot {
+    /// The updated value; what the update needs to remember stays in the slot.
+    pub(super) fn step(&mut self, rate: f64, value: BridgeTensor, gradient: BridgeTensor) -> BridgeTensor {
+        let state = self.state.take();
+        let fused = (self.adam.as_ref())
+            .and_then(|rule| FusedAdam::new(rule, self.rank, &value, &gradient, state.as_ref()));
+        let (value, state) = match fused {
+            Some(fused) => {
+                // The update has handles of its own. As the only ones they let it write in place.
+                drop((value, gradient, state));
+                let (value, state) = fused.step(rate);
+                (value, Some(state))
+            }
+            None => self.update.step_dyn(self.rank, rate, value, gradient, state),
+        };
+        self.state = state;
+        value
     }
 }
 
@@ -46,14 +68,7 @@ impl ParamMapper for Step<'_> {
             return value;
         };
         let rate = self.optimizers[slot.optimizer].group_rate(slot.group_rate);
-        let (value, state) = slot.update.step_dyn(
-            slot.rank,
-            rate,
-            value.inner().into_bridge(),
-            gradient.into_bridge(),
-            slot.state.take(),
-        );
-        slot.state = state;
+        let value = slot.step(rate, value.inner().into_bridge(), gradient.into_bridge());
         let value = AnyTensor::from_bridge(value);
         if self.has_ties
             && self
