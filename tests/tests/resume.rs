@@ -143,6 +143,74 @@ fn kill_and_resume(ranks: Ranks, times: usize) {
     }
 }
 
+/// The processes of ranks that train under a root.
+fn ranks_of(root: &Path) -> Vec<String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_train_classifier"));
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ranks = processes.filter(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let of_run = String::from_utf8_lossy(&line).contains(root.to_str().unwrap());
+        of_run && std::fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe == program)
+    });
+    ranks
+        .map(|process| process.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+#[test]
+fn a_run_whose_ranks_are_killed_is_restarted_and_ends_byte_equal() {
+    let firebrand = Path::new(env!("CARGO_BIN_EXE_train_classifier")).with_file_name("firebrand");
+    if !firebrand.exists() {
+        println!(
+            "skipped: {} is not built; `cargo test --workspace` builds it",
+            firebrand.display()
+        );
+        return;
+    }
+    let two = Ranks(2, "auto");
+    let folder = tempfile::tempdir().unwrap();
+    let reference = folder.path().join("reference");
+    let (status, stderr) = finish(start(&reference, two, None));
+    assert!(status.success(), "{stderr}");
+
+    let root = folder.path().join("killed");
+    let run = Command::new(firebrand)
+        .args(["run", "--nproc-per-node", "2", "--max-restarts", "3", "--"])
+        .args([
+            env!("CARGO_BIN_EXE_train_classifier"),
+            root.to_str().unwrap(),
+            "2",
+        ])
+        .env("RAYON_NUM_THREADS", "1")
+        .env_remove("FIREBRAND_LOG")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut rng = rand::rng();
+    let mut killed: Vec<String> = Vec::new();
+    let started = std::time::Instant::now();
+    while killed.len() < 3 {
+        assert!(started.elapsed() < Duration::from_secs(60), "{killed:?}");
+        std::thread::sleep(Duration::from_millis(rng.random_range(100..400)));
+        // A rank of this start: those before are gone.
+        let ranks = ranks_of(&root);
+        let victim = ranks
+            .get(rng.random_range(0..2))
+            .filter(|rank| !killed.contains(rank));
+        if let Some(victim) = victim.filter(|_| ranks.len() == 2 && last(&root).is_some()) {
+            let sent = Command::new("kill").args(["-KILL", victim]).status().unwrap();
+            if sent.success() {
+                killed.push(victim.clone());
+            }
+        }
+    }
+    let (status, stderr) = finish(run);
+    assert!(status.success(), "{stderr}");
+    assert_same(&files(&reference), &files(&root), 0);
+    assert!(ranks_of(&root).is_empty(), "no rank is left behind");
+}
+
 #[test]
 fn signals_save_and_leave_with_their_code() {
     let two = Ranks(2, "auto");

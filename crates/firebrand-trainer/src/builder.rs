@@ -289,10 +289,7 @@ impl TrainerBuilder {
         self.config.check()?;
         let mut config = self.config;
         if config.resume.is_none() {
-            // What restarts a program that failed says so.
-            config.resume = std::env::var("FIREBRAND_RESUME")
-                .ok()
-                .map(|from| Resume::from(from.as_str()));
+            config.resume = resume_of_restart();
         }
         config.accelerator.prefer(config.precision);
         let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
@@ -309,4 +306,16 @@ impl TrainerBuilder {
             hyper_parameters.unwrap_or_default(),
         )
     }
+}
+
+/// From where a program goes on that was started again: what restarts it says so, or Slurm has requeued its job.
+fn resume_of_restart() -> Option<Resume> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let requeued = || {
+        variable("SLURM_RESTART_COUNT")
+            .filter(|count| count != "0")
+            .map(|_| Resume::Auto)
+    };
+    let said = variable("FIREBRAND_RESUME").map(|from| Resume::from(from.as_str()));
+    said.or_else(requeued)
 }

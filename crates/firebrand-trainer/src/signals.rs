@@ -2,7 +2,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use firebrand_launch::environment_variable;
+use firebrand_launch::slurm::job_to_requeue;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, exit};
 
@@ -18,6 +20,8 @@ pub(crate) enum Interrupt {
     Terminate,
     /// Ctrl+C.
     Keyboard,
+    /// SIGUSR1 in a job of Slurm: its time is nearly up.
+    Requeue,
 }
 
 impl Interrupt {
@@ -26,6 +30,8 @@ impl Interrupt {
         match self {
             Self::Terminate => 143,
             Self::Keyboard => 130,
+            // The job goes on later: nothing has failed.
+            Self::Requeue => 0,
         }
     }
 
@@ -33,11 +39,21 @@ impl Interrupt {
         match self {
             Self::Terminate => "SIGTERM",
             Self::Keyboard => "Ctrl+C",
+            Self::Requeue => "SIGUSR1",
+        }
+    }
+
+    /// What stands for it among the requests.
+    fn number(self) -> u8 {
+        match self {
+            Self::Terminate => 1,
+            Self::Keyboard => 2,
+            Self::Requeue => 3,
         }
     }
 }
 
-/// What the last signal asked for: 0 nothing, else the exit code.
+/// What the last signal asked for: 0 nothing, else its number.
 static REQUESTED: AtomicU8 = AtomicU8::new(0);
 /// Whether a run is under way that will look at the request; otherwise a signal does what it does without us.
 static LISTENING: AtomicBool = AtomicBool::new(false);
@@ -51,7 +67,10 @@ impl SignalGuard {
     /// Starts to listen. The thread that waits for signals is made once per process.
     pub(crate) fn listen() -> Result<Self, Error> {
         let installed = INSTALLED.get_or_init(|| {
-            let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| error.kind())?;
+            // Outside of a job that can be requeued, SIGUSR1 does what it does without us.
+            let in_job = job_to_requeue(&environment_variable).is_some();
+            let wanted = [SIGINT, SIGTERM].into_iter().chain(in_job.then_some(SIGUSR1));
+            let mut signals = Signals::new(wanted).map_err(|error| error.kind())?;
             std::thread::Builder::new()
                 .name("firebrand-signals".to_owned())
                 .spawn(move || signals.forever().for_each(handle))
@@ -69,8 +88,9 @@ impl SignalGuard {
     pub(crate) fn requested(&self) -> Option<Interrupt> {
         match REQUESTED.load(Ordering::Relaxed) {
             0 => None,
-            143 => Some(Interrupt::Terminate),
-            _ => Some(Interrupt::Keyboard),
+            1 => Some(Interrupt::Terminate),
+            2 => Some(Interrupt::Keyboard),
+            _ => Some(Interrupt::Requeue),
         }
     }
 }
@@ -89,7 +109,12 @@ fn handle(signal: i32) {
         return;
     }
     if signal == SIGTERM {
-        REQUESTED.store(Interrupt::Terminate.exit_code(), Ordering::SeqCst);
+        REQUESTED.store(Interrupt::Terminate.number(), Ordering::SeqCst);
+        return;
+    }
+    if signal == SIGUSR1 {
+        let _ =
+            REQUESTED.compare_exchange(0, Interrupt::Requeue.number(), Ordering::SeqCst, Ordering::SeqCst);
         return;
     }
     let now = Instant::now();
@@ -99,7 +124,7 @@ fn handle(signal: i32) {
             *first = Some(now);
             let _ = REQUESTED.compare_exchange(
                 0,
-                Interrupt::Keyboard.exit_code(),
+                Interrupt::Keyboard.number(),
                 Ordering::SeqCst,
                 Ordering::SeqCst,
             );

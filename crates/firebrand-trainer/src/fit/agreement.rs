@@ -17,6 +17,7 @@ impl FitLoop<'_> {
         vec![
             asked(Interrupt::Terminate),
             asked(Interrupt::Keyboard),
+            asked(Interrupt::Requeue),
             clock,
             written,
             failed,
@@ -25,13 +26,15 @@ impl FitLoop<'_> {
 
     /// Takes over what all ranks said with an update.
     pub(super) fn hear(&mut self) {
-        let &[terminate, keyboard, clock, written, failed] = self.engine.notes() else {
+        let &[terminate, keyboard, requeue, clock, written, failed] = self.engine.notes() else {
             return;
         };
         if terminate > 0.0 {
             self.interrupt = Some(Interrupt::Terminate);
         } else if keyboard > 0.0 {
             self.interrupt = Some(Interrupt::Keyboard);
+        } else if requeue > 0.0 {
+            self.interrupt = Some(Interrupt::Requeue);
         }
         if self.parts.world.size() > 1 {
             self.counters.elapsed_ms = clock as u64;

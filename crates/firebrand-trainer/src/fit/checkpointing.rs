@@ -1,6 +1,10 @@
+use firebrand_launch::environment_variable;
+use firebrand_launch::slurm::{job_to_requeue, requeue};
+
 use crate::Error;
 use crate::callbacks::CheckpointRequest;
 use crate::checkpoint::{Pointer, SaveOutcome, SaveRequest};
+use crate::signals::Interrupt;
 
 use super::counters::Counters;
 use super::fit_loop::FitLoop;
@@ -28,6 +32,12 @@ impl FitLoop<'_> {
             ),
             (_, None, _) => "its checkpoint could not be written".to_owned(),
         };
+        if interrupt == Interrupt::Requeue && self.parts.world.is_global_zero() {
+            // Its checkpoint is on disk: Slurm may end the job now and start it again.
+            let job = job_to_requeue(&environment_variable).unwrap_or_default();
+            requeue(&job)?;
+            tracing::info!("job {job} is back in the queue");
+        }
         Err(Error::Interrupted {
             signal: interrupt.name(),
             exit_code: interrupt.exit_code(),
