@@ -260,7 +260,7 @@ impl Trainer {
         find: impl FnOnce() -> Result<Option<Checkpoint>, Error>,
     ) -> Result<Option<Checkpoint>, Error> {
         let mut found = None;
-        let path = self.world.from_zero(|| {
+        let path = self.world.on_zero(|| {
             found = find()?;
             Ok(found.as_ref().map(|checkpoint| checkpoint.path().to_owned()))
         })?;
@@ -276,7 +276,7 @@ impl Trainer {
     /// The directory in which the run goes on, or a new one that rank 0 makes.
     fn run_of_every_rank(&self, resume: Option<&Checkpoint>) -> Result<Option<RunDirectory>, Error> {
         let mut run = None;
-        let path = self.world.from_zero(|| {
+        let path = self.world.on_zero(|| {
             run = self.run_for(resume)?;
             Ok(run.as_ref().map(|run| run.path().to_owned()))
         })?;

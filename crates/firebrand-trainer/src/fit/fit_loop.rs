@@ -288,7 +288,7 @@ impl<'a> FitLoop<'a> {
         drop(self.parts.loggers.finish()); // Warned about by `finish`.
         let stop_reason = outcome?;
         let of_zero = (self.last.take(), self.best.take(), self.failed_saves);
-        let (last, best, failed_saves) = self.parts.world.from_zero(|| Ok(of_zero))?;
+        let (last, best, failed_saves) = self.parts.world.on_zero(|| Ok(of_zero))?;
         let report = FitReport {
             global_step: self.counters.global_step,
             epoch: self.counters.epoch,

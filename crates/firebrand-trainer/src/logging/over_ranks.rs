@@ -14,7 +14,7 @@ impl Accumulators {
             return Ok(self.values());
         }
         let saved = world.gather(self.save())?;
-        let values = world.from_zero(|| {
+        let values = world.on_zero(|| {
             self.merge_others(saved)?;
             let values = self.values().into_iter();
             Ok(values

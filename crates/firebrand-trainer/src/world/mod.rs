@@ -104,7 +104,7 @@ impl World {
     }
 
     /// What rank 0 makes, on every rank. If it fails there, it fails everywhere.
-    pub(crate) fn from_zero<T: Serialize + DeserializeOwned>(
+    pub(crate) fn on_zero<T: Serialize + DeserializeOwned>(
         &self,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
