@@ -1,4 +1,5 @@
 use std::fs;
+use std::path::Path;
 
 use super::report::{Report, size};
 
@@ -26,10 +27,10 @@ pub fn examine(report: &mut Report) {
             or_unknown(online.trim())
         ),
     );
-    let quota = first_line(&["/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"]);
+    let quota = in_cgroup("cpu.max", "cpu/cpu.cfs_quota_us", cpu_quota);
     report.fact(
         "cgroup: processor time",
-        quota.map_or("no limit found".to_owned(), |text| cpu_quota(&text)),
+        quota.map_or("no limit".to_owned(), |cpus| format!("{cpus:.1} processors")),
     );
     memory(report);
     shared_memory(report);
@@ -44,18 +45,14 @@ fn memory(report: &mut Report) {
         "memory",
         format!("{} available of {}", shown(available), shown(total)),
     );
-    let limit = first_line(&[
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ]);
-    let used = first_line(&[
-        "/sys/fs/cgroup/memory.current",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-    ]);
-    let limit = limit.and_then(|text| memory_limit(&text, total));
+    let limit = in_cgroup("memory.max", "memory/memory.limit_in_bytes", |text| {
+        memory_limit(text, total)
+    });
+    let used = in_cgroup("memory.current", "memory/memory.usage_in_bytes", |text| {
+        text.trim().parse::<u64>().ok()
+    });
     report.fact("cgroup: memory", limit.map_or("no limit".to_owned(), size));
-    let used = used.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
-    let left = limit.map(|limit| limit.saturating_sub(used));
+    let left = limit.map(|limit| limit.saturating_sub(used.unwrap_or(0)));
     let left = left.into_iter().chain(available).min();
     if let Some(left) = left.filter(|left| *left < LITTLE_MEMORY) {
         report.problem(
@@ -89,9 +86,19 @@ fn shared_memory(report: &mut Report) {
     }
 }
 
-fn first_line(paths: &[&str]) -> Option<String> {
-    let text = paths.iter().find_map(|path| fs::read_to_string(path).ok())?;
-    Some(text.lines().next()?.to_owned())
+/// What a file of this process's cgroup says, or that of the closest one around it that says something. The first version of
+/// cgroups keeps its files elsewhere.
+fn in_cgroup<T>(file: &str, first_version: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let root = Path::new("/sys/fs/cgroup");
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own
+        .lines()
+        .find_map(|line| line.strip_prefix("0::/"))
+        .unwrap_or("");
+    let around = Path::new(own).ancestors().map(|path| root.join(path).join(file));
+    around
+        .chain([root.join(first_version)])
+        .find_map(|path| read(&fs::read_to_string(path).ok()?))
 }
 
 fn or_unknown(text: &str) -> &str {
@@ -114,20 +121,14 @@ fn memory_limit(text: &str, total: Option<u64>) -> Option<u64> {
 }
 
 /// `max 100000`, or the microseconds of each period: `200000 100000` is two processors. The first version has the first alone.
-fn cpu_quota(text: &str) -> String {
+fn cpu_quota(text: &str) -> Option<f64> {
     let mut words = text.split_whitespace();
-    let quota: Option<f64> = words
-        .next()
-        .and_then(|word| word.parse().ok())
-        .filter(|quota| *quota > 0.0);
+    let quota: f64 = words.next()?.parse().ok()?;
     let period: f64 = words
         .next()
         .and_then(|word| word.parse().ok())
         .unwrap_or(100_000.0);
-    match quota {
-        Some(quota) if period > 0.0 => format!("{:.1} processors", quota / period),
-        _ => "no limit".to_owned(),
-    }
+    (quota > 0.0 && period > 0.0).then_some(quota / period)
 }
 
 #[cfg(test)]
@@ -143,9 +144,9 @@ mod tests {
         assert_eq!(memory_limit("max", Some(100)), None);
         assert_eq!(memory_limit("50\n", Some(100)), Some(50));
         assert_eq!(memory_limit("9223372036854771712", Some(100)), None);
-        assert_eq!(cpu_quota("max 100000"), "no limit");
-        assert_eq!(cpu_quota("150000 100000"), "1.5 processors");
-        assert_eq!(cpu_quota("-1"), "no limit");
-        assert_eq!(cpu_quota("200000"), "2.0 processors");
+        assert_eq!(cpu_quota("max 100000"), None);
+        assert_eq!(cpu_quota("150000 100000"), Some(1.5));
+        assert_eq!(cpu_quota("-1"), None);
+        assert_eq!(cpu_quota("200000"), Some(2.0));
     }
 }
