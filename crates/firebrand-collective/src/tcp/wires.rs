@@ -222,13 +222,13 @@ impl Wires {
 
     /// Why a connection ended. The other end may have called something else, or leave because of a failure elsewhere.
     fn lost(&mut self, index: usize, error: &io::Error) -> Error {
-        if let Some(error) = self.last_word(index) {
-            return error;
-        }
         let start = Instant::now();
         while start.elapsed() < GRACE {
             if let Err(failure) = self.health.check() {
                 return failure;
+            }
+            if let Some(error) = (0..self.wires.len()).find_map(|index| self.last_word(index)) {
+                return error;
             }
             std::thread::sleep(Health::PERIOD / 2);
         }
@@ -242,7 +242,7 @@ impl Wires {
         }
     }
 
-    /// The difference that the peer's call makes, if it came before the connection ended.
+    /// The difference that a rank's call makes, if it has come, be it just before the connection ended.
     fn last_word(&mut self, index: usize) -> Option<Error> {
         loop {
             let wire = self.wires[index].as_mut().filter(|wire| wire.is_expecting())?;

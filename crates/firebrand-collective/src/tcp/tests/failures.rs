@@ -37,7 +37,7 @@ fn any_two_operations_that_differ_are_found() {
         (Operation::AllGather, 10),
         (Operation::AllGather, 1 << 20),
         (Operation::Broadcast { root: 0 }, 10),
-        (Operation::Broadcast { root: 2 }, 1 << 20),
+        (Operation::Broadcast { root: 1 }, 1 << 20),
         (Operation::Barrier, 0),
     ];
     let start = Instant::now();
@@ -46,20 +46,12 @@ fn any_two_operations_that_differ_are_found() {
             let second = operations[(index + 1) % operations.len()];
             let results = as_ranks(contexts(ranks), |context| {
                 let (operation, len) = if context.rank == 1 { second } else { *first };
-                let len = if ranks == 2 && operation == (Operation::Broadcast { root: 2 }) {
-                    3
-                } else {
-                    len
-                };
-                let operation = match operation {
-                    Operation::Broadcast { root } => Operation::Broadcast { root: root % ranks },
-                    other => other,
-                };
                 let mut rank = Rank::connect(context).unwrap();
-                rank.run(operation, Buffer::zeros(DType::F32, len)).unwrap_err()
+                rank.run(operation, Buffer::zeros(DType::F32, len))
             });
-            for rank in [0, 1] {
-                assert!(matches!(results[rank], Error::Mismatch(_)), "{}", results[rank]);
+            // Who has no part in what differs may be done before it is found.
+            for result in &results[..2] {
+                assert!(matches!(result, Err(Error::Mismatch(_))), "{result:?}");
             }
         }
     }
