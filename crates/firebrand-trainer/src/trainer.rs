@@ -214,7 +214,8 @@ impl Trainer {
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
         crate::progress::init_tracing(self.world.is_global_zero());
         self.config.accelerator.prefer(self.config.precision);
-        let outcome = with_data(data, Stage::Train, |data| self.fit_prepared(module, data));
+        let world = self.world.clone();
+        let outcome = with_data(&world, data, Stage::Train, |data| self.fit_prepared(module, data));
         self.profiler.report();
         self.world.reported(outcome)
     }
@@ -436,7 +437,8 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<Evaluated, Error> {
         let (module, device) = self.evaluation_module(module, from)?;
-        let outcome = with_data(data, stage, |data| {
+        let world = self.world.clone();
+        let outcome = with_data(&world, data, stage, |data| {
             let loaders = data.required_loaders(stage)?;
             self.evaluation(stage, module.as_ref(), &loaders, &device).run()
         });
@@ -479,7 +481,8 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<Vec<Predictions>, Error> {
         let (module, device) = self.evaluation_module(module, from)?;
-        let outcome = with_data(data, Stage::Predict, |data| {
+        let world = self.world.clone();
+        let outcome = with_data(&world, data, Stage::Predict, |data| {
             let loaders = data.required_loaders(Stage::Predict)?;
             self.evaluation(Stage::Predict, module.as_ref(), &loaders, &device)
                 .predict()
@@ -562,13 +565,17 @@ fn is<C: Callback>(callback: &dyn Callback) -> bool {
     (callback as &dyn std::any::Any).is::<C>()
 }
 
-/// Prepares the data of a stage, and clears it up whatever happens.
+/// Prepares the data of a stage, and clears it up whatever happens. On each node one rank prepares, and the others wait for it.
 fn with_data<T>(
+    world: &World,
     data: &mut dyn ErasedDataModule,
     stage: Stage,
     run: impl FnOnce(&dyn ErasedDataModule) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    data.prepare()?;
+    if world.topology().local_rank == 0 {
+        data.prepare()?;
+    }
+    world.all(true)?;
     let outcome = match data.setup(stage) {
         Ok(()) => run(data),
         Err(error) => Err(error.into()),

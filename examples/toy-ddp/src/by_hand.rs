@@ -1,7 +1,7 @@
 //! Without a trainer: join the ranks, start from the same weights, average every gradient, step.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::optim::{GradientsParams, ModuleOptimizer, SgdConfig};
+use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use firebrand::collective::{Buffer, ProcessGroup, ReduceOp};
 use firebrand::launch::{JoinOptions, Requested, Session, detect, environment_variable};

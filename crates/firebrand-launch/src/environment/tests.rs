@@ -163,8 +163,8 @@ fn numbers_that_contradict_each_other() {
         ),
         (
             "MASTER_ADDR=node0",
-            "MASTER_ADDR=http://x",
-            ["MASTER_ADDR=http://x", "name of a host"],
+            "MASTER_ADDR=tcp//x",
+            ["MASTER_ADDR=tcp//x", "name of a host"],
         ),
         (
             "MASTER_ADDR=node0",
