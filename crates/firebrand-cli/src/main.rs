@@ -1,6 +1,7 @@
 //! The `firebrand` command: `run` starts the ranks of a run and starts them again when one fails, `doctor` says what a machine
-//! and its environment offer.
+//! and its environment offer, `checkpoint inspect` what is in a checkpoint.
 
+mod checkpoint;
 mod doctor;
 mod run;
 
@@ -21,6 +22,8 @@ enum Command {
     Run(run::RunArgs),
     /// Says what this machine and environment offer, and what stands in the way of a run
     Doctor(doctor::DoctorArgs),
+    /// Examines checkpoints
+    Checkpoint(checkpoint::CheckpointArgs),
     /// What each rank of `run` begins as
     #[command(hide = true)]
     ExecRank(run::ExecRankArgs),
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Checkpoint(args) => checkpoint::checkpoint(&args),
         Command::ExecRank(args) => run::exec_rank(&args),
         Command::Guard => {
             run::stand_guard();
