@@ -167,7 +167,12 @@ impl Error {
             Self::Option { .. }
             | Self::Contradiction(_)
             | Self::Data(DataError::Setting { .. })
-            | Self::ConfigFile { .. } => 2,
+            | Self::ConfigFile { .. }
+            | Self::Launch(
+                firebrand_launch::Error::Contradiction(_)
+                | firebrand_launch::Error::Variable { .. }
+                | firebrand_launch::Error::Missing { .. },
+            ) => 2,
             _ => 1,
         }
     }

@@ -136,12 +136,24 @@ fn both_networks_can_be_tried_without_leaving_anything() {
 }
 
 #[test]
+fn two_ranks_learn_as_one_does_and_speak_once() {
+    let folder = folder("two_ranks");
+    let output = digits(&folder, "--devices 2 --strategy ddp");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(accuracy(&output) >= 0.96, "{stdout}");
+    assert_eq!(stdout.matches("test_acc=").count(), 1, "{stdout}");
+    assert!(folder.join("runs/digits/version_0/checkpoints/last").exists());
+    assert!(!folder.join("runs/digits/version_1").exists());
+}
+
+#[test]
 fn wrong_usage_has_an_exit_code_of_its_own() {
     let folder = folder("wrong_usage");
     for (flags, expected) in [
         ("--modle conv", "--model"),
         ("--model cnn", "[possible values: mlp, conv]"),
-        ("--devices 2", "not available yet in this version"),
+        ("--strategy pipeline", "not available yet in this version"),
+        ("--strategy single --devices 2", "`single`"),
         ("--min-epochs 5 --max-epochs 2", "min_epochs: 5"),
         ("--config nowhere.toml", "nowhere.toml"),
     ] {
