@@ -50,6 +50,8 @@ struct RankArguments {
     width: usize,
     #[arg(long, hide = true, default_value_t = 256)]
     batch_size: usize,
+    #[arg(long, hide = true, default_value_t = 20)]
+    window: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -93,7 +95,7 @@ fn main() -> Result<ExitCode> {
                 width: rank.width,
                 batch_size: rank.batch_size,
             };
-            ddp::train(workload, rank.devices)?;
+            ddp::train(workload, rank.devices, rank.window)?;
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}

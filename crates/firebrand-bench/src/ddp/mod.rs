@@ -64,6 +64,7 @@ impl Workload {
             ("--devices", ranks),
             ("--width", self.width),
             ("--batch-size", self.batch_size),
+            ("--window", self.window()),
         ]
         .into_iter()
         .flat_map(|(name, value)| [name.to_owned(), value.to_string()])
@@ -147,10 +148,7 @@ pub(crate) fn run(rounds: u32, python: Option<&Path>, numbers: &mut Numbers) -> 
 fn measure(run: Run, workload: Workload, script: &Script, python: Option<&Path>) -> Result<Vec<f64>> {
     let mut arguments = workload.arguments(run.ranks);
     let command = match python.filter(|_| run.torch) {
-        Some(python) => {
-            arguments.extend(["--window".to_owned(), workload.window().to_string()]);
-            script.command(python, arguments)
-        }
+        Some(python) => script.command(python, arguments),
         None => {
             arguments.insert(0, RANK_CASE.to_owned());
             this_program(arguments)?

@@ -16,9 +16,10 @@ const NUM_WINDOWS: usize = 3;
 /// Few, so that they are made in no time.
 const NUM_BATCHES: usize = 8;
 
-/// Trains on so many ranks of this machine, with nothing but the updates; the first prints the milliseconds per step of each window.
-pub(crate) fn train(workload: Workload, ranks: usize) -> Result<()> {
-    let window = workload.window();
+/// Trains on so many ranks of this machine, with nothing but the updates; the first prints the milliseconds per step of each window
+/// of so many steps.
+pub(crate) fn train(workload: Workload, ranks: usize, window: usize) -> Result<()> {
+    ensure!(window > 0, "a window has at least one step");
     // One more step begins when the last window ends, and the trainer reads one ahead.
     let num_steps = WARMUP + window * NUM_WINDOWS + 2;
     let is_mark =
