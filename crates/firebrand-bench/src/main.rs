@@ -2,15 +2,21 @@
 //!
 //! Each case prints a table, and writes its numbers as one flat JSON object where it is asked to.
 
+mod allreduce;
+mod ddp;
 mod numbers;
 mod overhead;
+mod process;
 mod restart;
+mod statistics;
+mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use firebrand::collective::Backend;
 
 use numbers::Numbers;
 
@@ -26,17 +32,49 @@ struct Arguments {
     /// Measure the Python peers too, with this interpreter; see `python/requirements.txt` for what it needs.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// How many times each loop takes its turn; more turns give steadier medians.
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    /// How many times each loop takes its turn; more turns give steadier medians. Default: 15 of `overhead`, 5 of the others.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    #[command(flatten)]
+    rank: RankArguments,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+/// What the program says to itself where it runs as the first of several ranks.
+#[derive(clap::Args)]
+struct RankArguments {
+    #[arg(long, hide = true, default_value = "auto")]
+    backend: Backend,
+    #[arg(long, hide = true, default_value_t = 2)]
+    devices: usize,
+    #[arg(long, hide = true, default_value_t = 512)]
+    width: usize,
+    #[arg(long, hide = true, default_value_t = 256)]
+    batch_size: usize,
+    #[arg(long, hide = true, default_value_t = 20)]
+    window: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Case {
     /// What a training step costs beyond the arithmetic, on one thread.
     Overhead,
+    /// The bandwidth of an all-reduce between processes: shared memory, TCP, Gloo.
+    Allreduce,
+    /// What a second rank costs in data parallel training.
+    Ddp,
     /// Every case.
     All,
+    #[value(name = allreduce::RANK_CASE, hide = true)]
+    AllreduceRank,
+    #[value(name = ddp::RANK_CASE, hide = true)]
+    DdpRank,
+}
+
+impl Case {
+    /// Whether it is asked for, by itself or with all.
+    fn includes(self, case: Self) -> bool {
+        self == Self::All || self == case
+    }
 }
 
 fn main() -> Result<ExitCode> {
@@ -44,11 +82,34 @@ fn main() -> Result<ExitCode> {
     if let Some(code) = restart::restart_if_needed()? {
         return Ok(code);
     }
-    let mut numbers = Numbers::default();
-    match arguments.case {
-        Case::Overhead | Case::All => {
-            overhead::run(arguments.rounds, arguments.python.as_deref(), &mut numbers)?;
+    let Arguments {
+        case, rounds, rank, ..
+    } = &arguments;
+    match case {
+        Case::AllreduceRank => {
+            allreduce::serve(rank.backend, rank.devices)?;
+            return Ok(ExitCode::SUCCESS);
         }
+        Case::DdpRank => {
+            let workload = ddp::Workload {
+                width: rank.width,
+                batch_size: rank.batch_size,
+            };
+            ddp::train(workload, rank.devices, rank.window)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
+    }
+    let python = arguments.python.as_deref();
+    let mut numbers = Numbers::default();
+    if case.includes(Case::Overhead) {
+        overhead::run(rounds.unwrap_or(15), python, &mut numbers)?;
+    }
+    if case.includes(Case::Allreduce) {
+        allreduce::run(rounds.unwrap_or(5), python, &mut numbers)?;
+    }
+    if case.includes(Case::Ddp) {
+        ddp::run(rounds.unwrap_or(5), python, &mut numbers)?;
     }
     if let Some(path) = &arguments.json {
         numbers.write(path)?;
@@ -69,13 +130,16 @@ mod tests {
 
     #[test]
     fn an_unknown_case_is_told_which_exist() {
-        let error = Arguments::try_parse_from(["firebrand-bench", "allreduce"])
+        let error = Arguments::try_parse_from(["firebrand-bench", "warp"])
             .err()
             .map(|e| e.to_string());
         let error = error.unwrap_or_default();
         assert!(
-            error.contains("allreduce") && error.contains("overhead") && error.contains("all"),
+            ["warp", "overhead", "allreduce", "ddp", "all"]
+                .iter()
+                .all(|word| error.contains(word)),
             "{error}"
         );
+        assert!(!error.contains("rank"), "{error}");
     }
 }

@@ -1,10 +1,9 @@
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
-
 use super::Loop;
 use super::memory;
 use super::model::Size;
 use super::timing::Timings;
 use crate::numbers::Numbers;
+use crate::table::{Limit, load, mark, table};
 
 /// Growth below this is the allocator's breath, not a leak: 117 bytes per step.
 const GROWTH_LIMIT_MIB: f64 = 1.0;
@@ -26,27 +25,6 @@ struct Target {
     over: (&'static str, &'static str),
     what: &'static str,
     limit: Limit,
-}
-
-enum Limit {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Limit {
-    fn holds(&self, value: f64) -> bool {
-        match *self {
-            Self::AtMost(limit) => value <= limit,
-            Self::AtLeast(limit) => value >= limit,
-        }
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Self::AtMost(limit) => format!("≤ {limit:.2}"),
-            Self::AtLeast(limit) => format!("≥ {limit:.2}"),
-        }
-    }
 }
 
 const TRAINER_TO_RAW: (&str, &str) = ("trainer_us", "raw_us");
@@ -159,36 +137,9 @@ pub(super) fn targets(numbers: &Numbers) {
     println!("{table}");
 }
 
-fn mark(holds: bool) -> &'static str {
-    if holds { "ok" } else { "missed" }
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// The load average of the last minute, without which no number here means anything.
-fn load() -> String {
-    let load = std::fs::read_to_string("/proc/loadavg").ok();
-    load.and_then(|load| load.split(' ').next().map(str::to_owned))
-        .unwrap_or_else(|| "unknown".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn limits_hold_up_to_their_border() {
-        assert!(Limit::AtMost(1.2).holds(1.2) && !Limit::AtMost(1.2).holds(1.21));
-        assert!(Limit::AtLeast(4.0).holds(4.0) && !Limit::AtLeast(4.0).holds(3.99));
-        assert!(!Limit::AtMost(1.2).holds(f64::NAN));
-    }
 
     #[test]
     fn targets_name_times_that_are_measured() {

@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use super::Loop;
 use super::feed::Source;
 use super::model::Size;
+use crate::statistics::{median, range};
 
 /// What one turn of a loop consists of, in steps.
 #[derive(Clone, Copy, Debug)]
@@ -98,35 +99,13 @@ impl Timings {
 
     /// The fastest and the slowest window.
     pub(super) fn range(&self, which: Loop) -> (f64, f64) {
-        let windows = self.windows(which);
-        (
-            windows.iter().copied().fold(f64::INFINITY, f64::min),
-            windows.iter().copied().fold(0.0, f64::max),
-        )
-    }
-}
-
-/// The middle value, or the mean of the two in the middle.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.len(), sorted.len() / 2) {
-        (0, _) => f64::NAN,
-        (length, middle) if length % 2 == 1 => sorted[middle],
-        (_, middle) => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        range(self.windows(which))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn median_is_in_the_middle() {
-        assert_eq!(median(&[3.0, 1.0, 100.0]), 3.0);
-        assert_eq!(median(&[3.0, 1.0, 100.0, 2.0]), 2.5);
-        assert!(median(&[]).is_nan());
-    }
 
     #[test]
     fn a_turn_marks_the_borders_of_its_windows() {
