@@ -225,8 +225,8 @@ fn two_nodes() {
         let mut command = command("ip");
         command
             .args(["netns", "exec", &nodes.names[node], PROGRAM])
-            .args(arguments(folder.path()))
-            .args(["--max-steps", "100000000", "--num-nodes", "2", "--devices", "1"])
+            .args(with_steps(folder.path(), "100000000"))
+            .args(["--num-nodes", "2", "--devices", "1"])
             .envs([("MASTER_ADDR", "10.99.0.1"), ("MASTER_PORT", "29545")])
             .env("NODE_RANK", node.to_string())
             .env("FIREBRAND_SECRET", "known to both nodes")

@@ -1,6 +1,6 @@
-//! Trains the tests' model with everything that is hard to resume: `train_classifier ROOT RANKS [RESUME]`.
+//! Trains the tests' model with everything that is hard to resume: `train_classifier ROOT RANKS PAUSE [RESUME]`.
 //!
-//! It runs slowly enough to be killed in between.
+//! After each batch it pauses for so many milliseconds, so that it can be killed in between.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ fn main() -> std::process::ExitCode {
     let mut arguments = std::env::args().skip(1);
     let root = arguments.next().unwrap_or_else(|| "runs".to_owned());
     let ranks = arguments.next().and_then(|ranks| ranks.parse().ok()).unwrap_or(1);
+    let pause = arguments.next().and_then(|pause| pause.parse().ok()).unwrap_or(3);
     let resume = arguments.next();
     firebrand::run(move || {
-        let slow = Lambda::new("slow").on_train_batch_end(|_, _| {
-            std::thread::sleep(Duration::from_millis(3));
+        let slow = Lambda::new("slow").on_train_batch_end(move |_, _| {
+            std::thread::sleep(Duration::from_millis(pause));
             Ok(())
         });
         let mut trainer = Trainer::builder()
