@@ -9,17 +9,20 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_train_ranks");
 
 /// What every run of these tests is given.
 fn arguments(root: &Path) -> Vec<String> {
+    with_steps(root, "20")
+}
+
+fn with_steps(root: &Path, steps: &str) -> Vec<String> {
     let root = root.to_str().unwrap();
-    [
+    let arguments = [
         "--default-root-dir",
         root,
         "--progress",
         "off",
         "--max-steps",
-        "20",
-    ]
-    .map(str::to_owned)
-    .to_vec()
+        steps,
+    ];
+    arguments.map(str::to_owned).to_vec()
 }
 
 /// A command with the environment of these tests, and without one of a launcher that runs them.

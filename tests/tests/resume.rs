@@ -17,7 +17,7 @@ fn start(root: &Path, Ranks(ranks, means): Ranks, resume: Option<&str>) -> Child
     let mut command = Command::new(env!("CARGO_BIN_EXE_train_classifier"));
     command
         .arg(root)
-        .arg(ranks.to_string())
+        .args([&ranks.to_string(), "3"])
         .args(resume)
         .env("FIREBRAND_COLLECTIVE", means)
         .stdout(Stdio::null())
@@ -173,6 +173,7 @@ fn a_run_whose_ranks_are_killed_is_restarted_and_ends_byte_equal() {
     let (status, stderr) = finish(start(&reference, two, None));
     assert!(status.success(), "{stderr}");
 
+    // Slow enough that three kills find it running.
     let root = folder.path().join("killed");
     let run = Command::new(firebrand)
         .args(["run", "--nproc-per-node", "2", "--max-restarts", "3", "--"])
@@ -180,6 +181,7 @@ fn a_run_whose_ranks_are_killed_is_restarted_and_ends_byte_equal() {
             env!("CARGO_BIN_EXE_train_classifier"),
             root.to_str().unwrap(),
             "2",
+            "60",
         ])
         .env("RAYON_NUM_THREADS", "1")
         .env_remove("FIREBRAND_LOG")
