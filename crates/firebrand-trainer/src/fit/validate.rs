@@ -30,8 +30,9 @@ impl FitLoop<'_> {
     /// A validation that is due.
     pub(super) fn validate(&mut self) -> Result<(), Error> {
         let _span = self.parts.profiler.span("validation");
-        let weights = callbacks!(self, on_evaluation_start, Stage::Validate, None);
+        // Before callbacks look at the module: the weights that they give may hold its buffers.
         self.unite_buffers()?;
+        let weights = callbacks!(self, on_evaluation_start, Stage::Validate, None);
         let limit = self.parts.config.limit_in_fit(Stage::Validate);
         let evaluated = self.evaluate(limit, "validate", weights)?;
         self.tick();
