@@ -325,6 +325,7 @@ impl<'a> FitLoop<'a> {
         };
         self.engine.discard()?;
         self.save_on_exit()?;
+        self.unite_buffers()?;
         module_hook!(self, on_fit_end);
         let weights = callbacks!(self, on_fit_end, Stage::Train, None);
         if let Some(weights) = weights {
