@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 pub(crate) struct Numbers(Map<String, Value>);
 
 impl Numbers {
-    /// Adds a number, rounded to a thousandth, which is finer than any measurement here.
+    /// Adds a number, rounded to a millionth, which is finer than any measurement here.
     pub(crate) fn add(&mut self, name: impl Into<String>, value: f64) {
-        self.0.insert(name.into(), ((value * 1e3).round() / 1e3).into());
+        self.0.insert(name.into(), ((value * 1e6).round() / 1e6).into());
     }
 
     /// A number that was added.
@@ -47,11 +47,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("numbers.json");
         let mut numbers = Numbers::default();
-        numbers.add("a.b", 1.234_56);
+        numbers.add("a.b", 1.234_567_8);
         numbers.merge(r#"{"a.c": 2}"#).unwrap();
         numbers.write(&path).unwrap();
         let read: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!(read, serde_json::json!({"a.b": 1.235, "a.c": 2.0}));
+        assert_eq!(read, serde_json::json!({"a.b": 1.234568, "a.c": 2.0}));
         assert_eq!(numbers.get("a.c"), Some(2.0));
     }
 

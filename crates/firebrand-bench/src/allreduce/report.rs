@@ -40,7 +40,7 @@ pub(super) fn bandwidths(ranks: usize, numbers: &Numbers) {
         let bandwidth = |means: Means| numbers.get(&means.key(ranks, size));
         let mut row = vec![size_text(size)];
         row.extend(
-            Means::ALL.map(|means| bandwidth(means).map_or_else(String::new, |value| format!("{value:.2}"))),
+            Means::ALL.map(|means| bandwidth(means).map_or_else(String::new, |value| format!("{value:.3}"))),
         );
         for Target { means, from, limit } in TARGETS {
             let ratio = bandwidth(means)

@@ -110,6 +110,9 @@ impl Run {
     }
 }
 
+/// Milliseconds per step of each window of each run.
+type Windows = Vec<(Run, Vec<f64>)>;
+
 /// Measures all workloads, prints the table, and adds the numbers.
 pub(crate) fn run(rounds: u32, python: Option<&Path>, numbers: &mut Numbers) -> Result<()> {
     report::title();
@@ -120,7 +123,7 @@ pub(crate) fn run(rounds: u32, python: Option<&Path>, numbers: &mut Numbers) -> 
             .into_iter()
             .filter(|run| python.is_some() || !run.torch)
             .map(|run| (run, Vec::new()))
-            .collect::<Vec<_>>();
+            .collect::<Windows>();
         for _ in 0..rounds {
             // Each is first as often as the others, so that a load on the machine meets all alike.
             for (run, windows) in &mut windows {

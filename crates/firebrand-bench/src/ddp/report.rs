@@ -1,4 +1,4 @@
-use super::{Run, Workload};
+use super::{Run, Windows, Workload};
 use crate::numbers::Numbers;
 use crate::statistics::{median, range};
 use crate::table::{Limit, load, mark, table};
@@ -24,7 +24,7 @@ pub(super) fn title() {
 }
 
 /// Prints the times per step.
-pub(super) fn times(times: &[(Workload, Vec<(Run, Vec<f64>)>)]) {
+pub(super) fn times(times: &[(Workload, Windows)]) {
     println!("milliseconds per step; load {}", load());
     let mut table = table([
         "h, batch per rank",
