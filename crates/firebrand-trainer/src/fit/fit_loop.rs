@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::{Device, TensorData};
-use firebrand_core::{BoxError, ErasedModule, FitInfo, ParamKind, Stage, StepContext, StepInfo};
+use firebrand_core::{AnyTensor, BoxError, ErasedModule, FitInfo, ParamKind, Stage, StepContext, StepInfo};
 use firebrand_strategy::{
     DataParallel, Engine, EngineOptions, GradientExchange, LearningRate, PrepareOptions, SingleDevice,
     check_alike, replicate,
@@ -214,13 +214,35 @@ impl<'a> FitLoop<'a> {
             return Ok(());
         }
         let mut values = weights_of(self.module.as_ref());
-        values.retain(|path, _| {
-            let entry = table.index_of_path(path).and_then(|index| table.get(index));
-            entry.is_some_and(|entry| entry.kind == ParamKind::Buffer)
-        });
+        values.retain(|path, _| self.is_buffer(path));
         replicate(group.as_ref(), &mut values)?;
         self.take_values(values);
         Ok(())
+    }
+
+    /// Gives weights that a callback wants used the buffers of rank 0: each rank's callback has kept those of its own.
+    pub(super) fn unite_given(
+        &self,
+        mut weights: BTreeMap<String, AnyTensor>,
+    ) -> Result<BTreeMap<String, AnyTensor>, Error> {
+        let Some(group) = self.parts.world.group() else {
+            return Ok(weights);
+        };
+        let mut buffers = BTreeMap::new();
+        for (path, value) in &weights {
+            if self.is_buffer(path) {
+                buffers.insert(path.clone(), value.clone().into_data());
+            }
+        }
+        replicate(group.as_ref(), &mut buffers)?;
+        weights.extend(tensors_of(buffers, self.engine.device()));
+        Ok(weights)
+    }
+
+    fn is_buffer(&self, path: &str) -> bool {
+        let table = self.engine.table();
+        let entry = table.index_of_path(path).and_then(|index| table.get(index));
+        entry.is_some_and(|entry| entry.kind == ParamKind::Buffer)
     }
 
     /// Takes over values of rank 0, which has them already.
@@ -329,6 +351,7 @@ impl<'a> FitLoop<'a> {
         module_hook!(self, on_fit_end);
         let weights = callbacks!(self, on_fit_end, Stage::Train, None);
         if let Some(weights) = weights {
+            let weights = self.unite_given(weights)?;
             let device = self.engine.device().clone();
             assign_weights(
                 self.module.as_mut(),

@@ -33,6 +33,10 @@ impl FitLoop<'_> {
         // Before callbacks look at the module: the weights that they give may hold its buffers.
         self.unite_buffers()?;
         let weights = callbacks!(self, on_evaluation_start, Stage::Validate, None);
+        let weights = match weights {
+            Some(weights) => Some(self.unite_given(weights)?),
+            None => None,
+        };
         let limit = self.parts.config.limit_in_fit(Stage::Validate);
         let evaluated = self.evaluate(limit, "validate", weights)?;
         self.tick();
