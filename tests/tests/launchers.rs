@@ -137,6 +137,32 @@ fn devices_that_the_launcher_does_not_give_are_an_error_that_names_both() {
     );
 }
 
+#[test]
+fn ranks_with_different_options_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |rank: &str, options: &[&str]| {
+        let mut rank_command = command(PROGRAM);
+        rank_command
+            .args(arguments(folder.path()))
+            .args(options)
+            .envs([
+                ("RANK", rank),
+                ("WORLD_SIZE", "2"),
+                ("LOCAL_RANK", rank),
+                ("LOCAL_WORLD_SIZE", "2"),
+            ])
+            .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29566")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        rank_command.spawn().unwrap()
+    };
+    let children = [start("0", &[]), start("1", &["--gradient-clip-val", "0.001"])];
+    let [zero, one] = children.map(|child| child.wait_with_output().unwrap());
+    assert!(!zero.status.success() && !one.status.success());
+    let said = String::from_utf8_lossy(&one.stderr);
+    assert!(said.contains("gradient_clip") && said.contains("0.001"), "{said}");
+}
+
 /// Two network namespaces that a pair of interfaces joins; taken down at the end.
 struct TwoNodes {
     names: [String; 2],

@@ -44,6 +44,8 @@ impl JoinOptions {
     ///
     /// If a variable has a value that it cannot have.
     pub fn from_environment(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        // An empty value counts as none.
+        let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let mut options = Self::default();
         if let Some(text) = lookup("FIREBRAND_TIMEOUT") {
             let seconds = text
@@ -100,7 +102,14 @@ struct Family {
 
 /// Whom the end of a child concerns: the session that is under way.
 #[derive(Default)]
-struct Watched(Mutex<Option<Arc<Health>>>);
+struct Watched(Mutex<WatchedState>);
+
+#[derive(Default)]
+struct WatchedState {
+    health: Option<Arc<Health>>,
+    /// The first child that failed, also before there was a session that it concerned.
+    failure: Option<Collective>,
+}
 
 static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
 /// Counted on every rank, so that all have the same names for their sessions.
@@ -118,7 +127,7 @@ impl Session {
         let here = match (&mut *family, launch) {
             (_, Launch::Single) => return Ok(None),
             (Some(family), _) => family,
-            (none, Launch::Spawn(plan)) => none.insert(Family::start(plan)?),
+            (none, Launch::Spawn(plan)) => none.insert(Family::start(plan, options.timeout)?),
             (none, Launch::External(cluster)) => none.insert(Family::meet(cluster, options.timeout)?),
         };
         let number = SESSIONS.fetch_add(1, Ordering::SeqCst);
@@ -160,7 +169,7 @@ pub fn end_children() {
 
 impl Family {
     /// Starts the other ranks of this node, and serves the store if this is the first node.
-    fn start(plan: &SpawnPlan) -> Result<Self> {
+    fn start(plan: &SpawnPlan, timeout: Duration) -> Result<Self> {
         let first = &plan.topology_of_first;
         let secret = match Secret::from_environment(environment_variable)? {
             Some(secret) => secret,
@@ -200,11 +209,7 @@ impl Family {
         let children = Children::spawn(&plan.others(&master), &options, move |end| concerns.failed(end))?;
         let store: Arc<dyn Store> = match &server {
             Some(server) => server.store(),
-            None => Arc::new(TcpStore::connect(
-                address,
-                secret.as_bytes(),
-                Duration::from_secs(300),
-            )?),
+            None => Arc::new(TcpStore::connect(address, secret.as_bytes(), timeout)?),
         };
         Ok(Self {
             topology: first.clone(),
@@ -252,7 +257,8 @@ impl Family {
 
     fn session(&self, number: u64, options: JoinOptions) -> Result<Session> {
         let health = Arc::new(Health::new());
-        *self.watched.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&health));
+        self.watched.concerns(&health);
+        health.check()?;
         let store: Arc<dyn Store> = Arc::new(PrefixStore::new(
             Arc::clone(&self.store),
             format!("session{number}"),
@@ -296,12 +302,24 @@ impl Drop for Family {
 impl Watched {
     /// A child that fails while a session is under way is a rank that failed.
     fn failed(&self, end: ChildEnd) {
-        if let Some(health) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            health.fail(Collective::RankFailed {
-                rank: end.rank,
-                cause: end.to_string(),
-            });
+        let failure = Collective::RankFailed {
+            rank: end.rank,
+            cause: end.to_string(),
+        };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(health) = &state.health {
+            health.fail(failure.clone());
         }
+        state.failure.get_or_insert(failure);
+    }
+
+    /// From now on what happens to children concerns a session; one that failed before it began does too.
+    fn concerns(&self, health: &Arc<Health>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = &state.failure {
+            health.fail(failure.clone());
+        }
+        state.health = Some(Arc::clone(health));
     }
 }
 

@@ -129,7 +129,7 @@ impl Trainer {
             }),
             events: Events::new(callbacks),
             loggers: loggers.into_iter().collect(),
-            profiler: profiler.unwrap_or_default(),
+            profiler: profiler.unwrap_or_default().global_rank(world.rank()),
             hyper_parameters,
             config,
             world,
@@ -238,6 +238,7 @@ impl Trainer {
         self.last_run.clone_from(&run);
         self.ended_at = None;
         let hparams = self.hparams()?;
+        self.check_options_alike(&hparams)?;
         let parts = FitParts {
             world: self.world.clone(),
             device: self.config.accelerator.device().autodiff(),
@@ -253,6 +254,22 @@ impl Trainer {
         let (module, report) = FitLoop::new(parts, module, data)?.run()?;
         self.ended_at = Some((report.global_step, report.last_epoch));
         Ok((module, report))
+    }
+
+    /// Ranks that were started with different options would train different models.
+    fn check_options_alike(&self, hparams: &toml::Table) -> Result<(), Error> {
+        // What each rank may have for itself.
+        const OWN: [&str; 3] = ["default_root_dir", "progress", "resume"];
+        let mut mine = hparams.clone();
+        mine.retain(|key, _| !OWN.contains(&key));
+        let theirs: toml::Table = self.world.on_zero(|| Ok(mine.clone()))?;
+        match first_difference(&mine, &theirs) {
+            None => Ok(()),
+            Some((key, mine, theirs)) => Err(Error::Contradiction(format!(
+                "rank {} was started with {key} = {mine}, and rank 0 with {theirs}; give every rank the same options",
+                self.topology().global_rank
+            ))),
+        }
     }
 
     /// The checkpoint that rank 0 finds, opened by every rank.
@@ -563,6 +580,26 @@ impl Trainer {
 
 fn is<C: Callback>(callback: &dyn Callback) -> bool {
     (callback as &dyn std::any::Any).is::<C>()
+}
+
+/// The first key in which two tables differ, and its values in words.
+fn first_difference(mine: &toml::Table, theirs: &toml::Table) -> Option<(String, String, String)> {
+    let words = |value: Option<&toml::Value>| value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    let keys = mine
+        .keys()
+        .chain(theirs.keys().filter(|key| !mine.contains_key(*key)));
+    for key in keys {
+        match (mine.get(key), theirs.get(key)) {
+            (Some(toml::Value::Table(mine)), Some(toml::Value::Table(theirs))) => {
+                if let Some((inner, mine, theirs)) = first_difference(mine, theirs) {
+                    return Some((format!("{key}.{inner}"), mine, theirs));
+                }
+            }
+            (mine, theirs) if mine != theirs => return Some((key.clone(), words(mine), words(theirs))),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Prepares the data of a stage, and clears it up whatever happens. On each node one rank prepares, and the others wait for it.

@@ -83,8 +83,10 @@ pub struct Engine {
     device: Device,
     loss_reference: Option<f64>,
     groups: Vec<Group>,
-    /// What this rank says with its next update, and after it the sums over all ranks.
-    notes: Vec<f64>,
+    /// What this rank says with its next update.
+    said: Vec<f64>,
+    /// The sums over all ranks of what was said since the last time.
+    heard: Vec<f64>,
     /// Whether other parameters are trained than the exchange expects.
     respecify: bool,
 }
@@ -125,7 +127,8 @@ impl Engine {
             device: prepare.device.clone(),
             loss_reference: None,
             groups,
-            notes: Vec::new(),
+            said: Vec::new(),
+            heard: Vec::new(),
             respecify: false,
         };
         engine.expect_gradients()?;
@@ -181,12 +184,26 @@ impl Engine {
 
     /// Says numbers to the other ranks with the next update; [`notes`](Self::notes) has their sums afterwards.
     pub fn say(&mut self, notes: Vec<f64>) {
-        self.notes = notes;
+        self.heard = vec![0.0; notes.len()];
+        self.said = notes;
     }
 
-    /// The sums over all ranks of what was said with the last update.
+    /// The sums over all ranks of what was said last, once an update was made.
     pub fn notes(&self) -> &[f64] {
-        &self.notes
+        &self.heard
+    }
+
+    /// What is said with an update: a manual step may make several, and says it once.
+    fn take_said(&mut self) -> Vec<f64> {
+        let silence = vec![0.0; self.said.len()];
+        std::mem::replace(&mut self.said, silence)
+    }
+
+    fn hear(&mut self, notes: &[f64]) {
+        self.heard
+            .iter_mut()
+            .zip(notes)
+            .for_each(|(sum, note)| *sum += note);
     }
 
     /// The module's parameters and buffers.

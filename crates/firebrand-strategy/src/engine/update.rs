@@ -60,15 +60,16 @@ impl Engine {
             let value = read(loss);
             (!value.is_finite()).then(|| non_finite_loss(value, info))
         });
+        let said = self.take_said();
         let reduced = self.exchange.finish(
             optimizer,
             Share {
                 weight,
                 failed: problem.is_some(),
-                notes: std::mem::take(&mut self.notes),
+                notes: said,
             },
         )?;
-        self.notes = reduced.notes;
+        self.hear(&reduced.notes);
         if reduced.gradients.is_empty() && reduced.weight > 0.0 {
             return Ok(None);
         }

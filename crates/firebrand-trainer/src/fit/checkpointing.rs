@@ -20,11 +20,11 @@ impl FitLoop<'_> {
         };
         self.save_on_exit()?;
         self.flush_checkpoints();
-        let saved = match (&self.writer, &self.last, self.failed_saves) {
-            (None, ..) if !self.parts.world.is_global_zero() => {
-                "rank 0 says where its checkpoint is".to_owned()
-            }
-            (None, ..) => "no checkpoint was written, since checkpoints are off".to_owned(),
+        // No rank leaves before the checkpoint is on disk: a launcher ends the others when one has left.
+        let told = (self.writer.is_some(), self.last.clone(), self.failed_saves);
+        let told = self.parts.world.on_zero(|| Ok(told))?;
+        let saved = match &told {
+            (false, ..) => "no checkpoint was written, since checkpoints are off".to_owned(),
             (_, Some(last), 0) => format!("resume from {}", last.display()),
             (_, Some(last), _) => format!(
                 "some checkpoints could not be written; the newest is {}",

@@ -295,6 +295,7 @@ impl<'a> FitLoop<'a> {
             precision: self.parts.config.precision.as_str(),
             world_size: self.parts.world.size(),
             is_global_zero: self.parts.world.is_global_zero(),
+            batch_overridden: self.batch_size.is_some(),
             global_batch: self
                 .batch_size
                 .or(self.train.batch_size())
@@ -422,7 +423,7 @@ impl<'a> FitLoop<'a> {
     /// The next batch, unless a rank has none: then the epoch is over for all. Ranks that read a dataset have equally many
     /// batches and need not ask.
     fn if_all_have_one(&self, next: Option<LoadedBatch>) -> Result<Option<LoadedBatch>, Error> {
-        if self.num_training_batches.is_some() || self.parts.world.all(next.is_some())? {
+        if self.train.num_samples().is_some() || self.parts.world.all(next.is_some())? {
             return Ok(next);
         }
         Ok(None)
@@ -490,7 +491,8 @@ fn kept_batch_size(
         return Ok(None);
     };
     let (ranks, before) = (world.size(), kept.world_size);
-    if ranks == before || train.batch_size().is_none() {
+    // A run that has kept it once goes on keeping it. Another batch size on the same ranks is what the program wants.
+    if (ranks == before && !kept.overridden) || train.batch_size().is_none() {
         return Ok(None);
     }
     let samples = usize::try_from(kept.samples).unwrap_or_default();

@@ -28,6 +28,9 @@ struct SavedState {
     /// The samples of a micro-batch on all ranks together, if the loader says it.
     #[serde(default)]
     global_batch: Option<u64>,
+    /// Whether the loader's own batch size gives another one.
+    #[serde(default)]
+    batch_overridden: bool,
     /// Micro-batches per update at this point, and what the options said.
     accumulate_grad_batches: u64,
     configured_accumulation: u64,
@@ -54,6 +57,8 @@ pub(super) struct Saved<'a> {
     pub seed: u64,
     pub precision: &'a str,
     pub world_size: usize,
+    /// Whether batches have another size than the loader's, to keep the global batch.
+    pub batch_overridden: bool,
     pub is_global_zero: bool,
     /// The samples of an update's micro-batch on all ranks together, if the loader says it.
     pub global_batch: Option<u64>,
@@ -82,6 +87,7 @@ impl Saved<'_> {
             precision: self.precision.to_owned(),
             mesh: [self.world_size, 1],
             global_batch: self.global_batch,
+            batch_overridden: self.batch_overridden,
             accumulate_grad_batches: *self.accumulate,
             configured_accumulation: self.configured_accumulation,
             on_exit,
@@ -180,6 +186,8 @@ pub(super) struct GlobalBatch {
     /// Samples of a micro-batch on all ranks together.
     pub samples: u64,
     pub world_size: usize,
+    /// Whether it was kept from another number of ranks.
+    pub overridden: bool,
 }
 
 /// The global batch of the run that a checkpoint was taken of, if it is known.
@@ -190,8 +198,10 @@ pub(super) fn global_batch_of(checkpoint: &Checkpoint) -> Result<Option<GlobalBa
         .get("mesh")
         .and_then(|mesh| mesh.get(0))
         .and_then(Value::as_u64);
+    let overridden = state.get("batch_overridden").and_then(Value::as_bool);
     Ok(samples.zip(ranks).map(|(samples, ranks)| GlobalBatch {
         samples,
+        overridden: overridden.unwrap_or_default(),
         world_size: usize::try_from(ranks).unwrap_or_default(),
     }))
 }

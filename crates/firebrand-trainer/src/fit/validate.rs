@@ -39,7 +39,9 @@ impl FitLoop<'_> {
         };
         let limit = self.parts.config.limit_in_fit(Stage::Validate);
         let evaluated = self.evaluate(limit, "validate", weights)?;
-        self.tick();
+        // Counted from its end, by the clock of rank 0.
+        let clock = self.elapsed();
+        self.counters.elapsed_ms = self.parts.world.on_zero(|| Ok(clock))?;
         self.last_validation = self.counters.elapsed_ms;
         self.log_values(evaluated.metrics);
         callbacks!(self, on_evaluation_end, Stage::Validate, None);
