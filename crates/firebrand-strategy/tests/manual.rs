@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer, SgdConfig};
@@ -11,7 +13,10 @@ use firebrand_core::{
     AnyBatch, BoxError, ErasedModule, FitInfo, LightningModule, ManualOptimization, OptimizerSetup, Result,
     Schedule, StepContext, erase,
 };
-use firebrand_strategy::{Engine, EngineOptions, NonFinite, Update};
+use firebrand_strategy::{
+    Engine, EngineOptions, Error, GradientExchange, GradientSink, NonFinite, Reduced, Share, SingleDevice,
+    Update,
+};
 use support::*;
 
 /// What a manual step does.
@@ -348,4 +353,46 @@ fn a_module_without_a_manual_step_says_what_is_missing() {
             .contains("does not implement `manual_training_step`"),
         "{error}"
     );
+}
+
+/// One device that hears of another rank that says the same.
+struct Echo(SingleDevice);
+
+impl GradientExchange for Echo {
+    fn sink(&self, optimizer: usize) -> Arc<dyn GradientSink> {
+        self.0.sink(optimizer)
+    }
+
+    fn begin_backward(&mut self, optimizer: usize, last: bool) {
+        self.0.begin_backward(optimizer, last);
+    }
+
+    fn finish(&mut self, optimizer: usize, share: Share) -> std::result::Result<Reduced, Error> {
+        let mut reduced = self.0.finish(optimizer, share)?;
+        reduced.notes.iter_mut().for_each(|note| *note *= 2.0);
+        Ok(reduced)
+    }
+
+    fn discard(&mut self, optimizer: usize) -> std::result::Result<(), Error> {
+        self.0.discard(optimizer)
+    }
+}
+
+#[test]
+fn what_is_said_once_is_heard_once_whatever_the_number_of_updates() {
+    let mut module = erase(drawn());
+    let exchange = Box::new(Echo(SingleDevice::new()));
+    let mut engine = Engine::new(
+        &mut *module,
+        &setup(),
+        &prepare(&device()),
+        EngineOptions::default(),
+        exchange,
+    )
+    .unwrap();
+    for number in 0..2 {
+        engine.say(vec![1.0, 10.0]);
+        run(&mut *module, &mut engine, number, Script::Gan).unwrap();
+        assert_eq!(engine.notes(), [2.0, 20.0]);
+    }
 }
