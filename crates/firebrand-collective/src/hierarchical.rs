@@ -64,12 +64,7 @@ impl Hierarchical {
         buffer: Buffer,
         patience: &Patience,
     ) -> Result<Buffer> {
-        let call = Call {
-            operation,
-            dtype: buffer.dtype(),
-            len: buffer.len(),
-            ..*call
-        };
+        let call = part_of(call, operation, &buffer);
         self.local.run(&call, buffer, patience)
     }
 
@@ -81,12 +76,7 @@ impl Hierarchical {
         buffer: Buffer,
         patience: &Patience,
     ) -> Result<Buffer> {
-        let call = Call {
-            operation,
-            dtype: buffer.dtype(),
-            len: buffer.len(),
-            ..*call
-        };
+        let call = part_of(call, operation, &buffer);
         match &mut self.leaders {
             Some(leaders) => leaders.run(&call, buffer, patience),
             None => Ok(buffer),
@@ -197,6 +187,16 @@ impl Transport for Hierarchical {
                 self.here(call, Operation::Barrier, buffer, patience)
             }
         }
+    }
+}
+
+/// An operation that is a part of a call of the whole group.
+fn part_of(call: &Call, operation: Operation, buffer: &Buffer) -> Call {
+    Call {
+        operation,
+        dtype: buffer.dtype(),
+        len: buffer.len(),
+        ..*call
     }
 }
 

@@ -30,7 +30,7 @@ mod work;
 pub use buffer::{Buffer, Memory};
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
-pub use group::{Backend, GroupContext, ProcessGroup, connect};
+pub use group::{Backend, GroupContext, ProcessGroup, broadcast_bytes, connect};
 pub use health::Health;
 pub use monitor::{Monitor, MonitorContext};
 pub use reduce::{ReduceOp, reduce_into, scale};

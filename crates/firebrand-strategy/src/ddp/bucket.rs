@@ -49,21 +49,13 @@ impl Bucket {
         })
     }
 
-    fn range(&self, member: Member) -> std::ops::Range<usize> {
-        let size = self.dtype.size();
-        member.offset * size..(member.offset + member.len) * size
-    }
-
     /// Adds a gradient to what the micro-batches before gave. `false` if the bucket is under way or the bytes do not fit.
     pub(super) fn add(&mut self, number: usize, gradient: &[u8]) -> bool {
         let (Some(member), Some(filled)) = (self.plan.members.get(number), self.filled.get_mut(number))
         else {
             return false;
         };
-        let range = {
-            let size = self.dtype.size();
-            member.offset * size..(member.offset + member.len) * size
-        };
+        let range = member.bytes(self.dtype.size());
         let Some(place) = self
             .sums
             .as_mut()
@@ -96,7 +88,7 @@ impl Bucket {
         let Some(mut sums) = self.sums.take() else { return };
         for (member, filled) in self.plan.members.iter().zip(&self.filled) {
             if !filled {
-                let range = self.range(*member);
+                let range = member.bytes(self.dtype.size());
                 sums.bytes_mut()[range].fill(0);
             }
         }
@@ -132,7 +124,7 @@ impl Bucket {
 
     /// The sum of a member.
     pub(super) fn sum(&self, member: Member) -> Option<&[u8]> {
-        self.sums.as_ref()?.bytes().get(self.range(member))
+        self.sums.as_ref()?.bytes().get(member.bytes(self.dtype.size()))
     }
 
     /// Forgets what it holds.

@@ -9,6 +9,13 @@ pub(super) struct Member {
     pub len: usize,
 }
 
+impl Member {
+    /// Where its bytes lie, with elements of so many bytes.
+    pub(super) fn bytes(self, element: usize) -> std::ops::Range<usize> {
+        self.offset * element..(self.offset + self.len) * element
+    }
+}
+
 /// The gradients of one bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BucketPlan {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
-use firebrand_collective::{Buffer, ProcessGroup};
+use firebrand_collective::{Buffer, ProcessGroup, broadcast_bytes};
 use firebrand_core::{ParamKind, ParamTable};
 use serde::{Deserialize, Serialize};
 
@@ -76,16 +76,4 @@ pub fn replicate(group: &dyn ProcessGroup, values: &mut BTreeMap<String, TensorD
         }
         Ok(())
     })
-}
-
-/// Gives every rank the bytes of rank 0, whose number may differ.
-fn broadcast_bytes(group: &dyn ProcessGroup, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let len = group
-        .broadcast(Buffer::from_slice(&[bytes.len() as u64]), 0)
-        .wait()?;
-    let len = len.as_slice::<u64>()?.first().copied().unwrap_or_default();
-    let mut bytes = bytes;
-    bytes.resize(usize::try_from(len).unwrap_or_default(), 0);
-    let sent = group.broadcast(Buffer::from_slice(&bytes), 0).wait()?;
-    Ok(sent.as_slice::<u8>()?.to_vec())
 }

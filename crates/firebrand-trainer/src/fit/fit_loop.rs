@@ -28,7 +28,7 @@ use super::events::{Events, callbacks, module_hook};
 use super::limits::Limits;
 use super::report::FitReport;
 use super::restore::{assign_weights, tensors_of};
-use super::save::{Saved, global_batch_of, weights_of};
+use super::save::{Saved, global_batch_of, weights_of, weights_where};
 use super::validation_schedule::ValidationSchedule;
 
 /// What a trainer lends to one fit.
@@ -213,8 +213,7 @@ impl<'a> FitLoop<'a> {
         {
             return Ok(());
         }
-        let mut values = weights_of(self.module.as_ref());
-        values.retain(|path, _| self.is_buffer(path));
+        let mut values = weights_where(self.module.as_ref(), |path| self.is_buffer(path));
         replicate(group.as_ref(), &mut values)?;
         self.take_values(values);
         Ok(())

@@ -221,21 +221,34 @@ fn file_stem(name: &str) -> String {
 /// Every parameter and buffer by path, on the host. Running statistics come from the validation twin, which has the update
 /// that the module still holds back.
 pub(crate) fn weights_of(module: &dyn ErasedModule) -> BTreeMap<String, TensorData> {
-    let mut weights = Weights::default();
-    module.evaluation_twin().visit_params(&mut weights);
-    weights.0
+    weights_where(module, |_| true)
 }
 
-#[derive(Default)]
-struct Weights(BTreeMap<String, TensorData>);
+/// Those of them whose paths are wanted; only these are copied.
+pub(super) fn weights_where(
+    module: &dyn ErasedModule,
+    wanted: impl Fn(&str) -> bool,
+) -> BTreeMap<String, TensorData> {
+    let mut weights = Weights {
+        wanted,
+        found: BTreeMap::new(),
+    };
+    module.evaluation_twin().visit_params(&mut weights);
+    weights.found
+}
 
-impl ParamVisitor for Weights {
-    fn wants(&mut self, _: &ParamInfo<'_>) -> bool {
-        true
+struct Weights<F> {
+    wanted: F,
+    found: BTreeMap<String, TensorData>,
+}
+
+impl<F: Fn(&str) -> bool> ParamVisitor for Weights<F> {
+    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
+        (self.wanted)(info.path)
     }
 
     fn visit(&mut self, info: &ParamInfo<'_>, value: AnyTensor, _: bool) {
-        self.0.insert(info.path.to_owned(), value.into_data());
+        self.found.insert(info.path.to_owned(), value.into_data());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use firebrand_collective::{Buffer, DType, ProcessGroup, ReduceOp, Topology};
+use firebrand_collective::{Buffer, DType, ProcessGroup, ReduceOp, Topology, broadcast_bytes};
 use firebrand_launch::{
     JoinOptions, Launch, Requested, Session, detect, environment_variable, threads_per_rank,
 };
@@ -17,9 +17,7 @@ use crate::{Error, TrainerConfig};
 #[derive(Clone)]
 pub(crate) struct World {
     topology: Topology,
-    /// `None` for one rank.
-    group: Option<Arc<dyn ProcessGroup>>,
-    /// Watches over the ranks; its end is this rank's goodbye.
+    /// The group of the ranks and whoever watches over them; `None` for one rank. Its end is this rank's goodbye.
     session: Option<Arc<Session>>,
 }
 
@@ -28,7 +26,6 @@ impl World {
     pub(crate) fn single() -> Self {
         Self {
             topology: Topology::single(),
-            group: None,
             session: None,
         }
     }
@@ -56,7 +53,6 @@ impl World {
         };
         Ok(Self {
             topology: session.topology().clone(),
-            group: Some(Arc::clone(session.group())),
             session: Some(Arc::new(session)),
         })
     }
@@ -79,7 +75,7 @@ impl World {
 
     /// The group of all ranks, if there are several.
     pub(crate) fn group(&self) -> Option<&Arc<dyn ProcessGroup>> {
-        self.group.as_ref()
+        self.session.as_ref().map(|session| session.group())
     }
 
     /// The part of the data that this rank reads.
@@ -92,7 +88,7 @@ impl World {
 
     /// What every rank has, in the order of the ranks.
     pub(crate) fn gather<T: Serialize + DeserializeOwned>(&self, value: T) -> Result<Vec<T>, Error> {
-        let Some(group) = &self.group else {
+        let Some(group) = self.group() else {
             return Ok(vec![value]);
         };
         let bytes = encode(&value)?;
@@ -108,51 +104,39 @@ impl World {
         &self,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Some(group) = &self.group else {
+        let Some(group) = self.group() else {
             return make();
         };
         let mine = self.is_global_zero().then(make);
-        let said: Result<Vec<u8>, String> = match &mine {
-            Some(Ok(value)) => encode(value).map_err(|error| error.to_string()),
-            Some(Err(error)) => Err(firebrand_core::ErrorChain(error).to_string()),
-            None => Ok(Vec::new()),
+        let said = match &mine {
+            Some(result) => encode(
+                &result
+                    .as_ref()
+                    .map_err(|error| firebrand_core::ErrorChain(error).to_string()),
+            )?,
+            None => Vec::new(),
         };
-        let heard = broadcast(group.as_ref(), encode(&said)?)?;
-        match mine {
-            Some(result) => result,
-            None => match decode::<Result<Vec<u8>, String>>(0, &heard)? {
-                Ok(bytes) => decode(0, &bytes),
-                Err(cause) => Err(Error::Ranks(firebrand_collective::Error::RankFailed {
-                    rank: 0,
-                    cause,
-                })),
-            },
-        }
+        let heard = broadcast_bytes(group.as_ref(), said)?;
+        mine.unwrap_or_else(|| {
+            decode::<Result<T, String>>(0, &heard)?
+                .map_err(|cause| Error::Ranks(firebrand_collective::Error::RankFailed { rank: 0, cause }))
+        })
     }
 
     /// An outcome, of which the other ranks are told if it is a failure of this one.
     pub(crate) fn reported<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        if let (Err(error), Some(group)) = (&outcome, &self.group)
+        if let (Err(error), Some(session)) = (&outcome, &self.session)
             && error.of_ranks().is_none()
             && !matches!(error, Error::Interrupted { .. })
         {
-            let cause = firebrand_core::ErrorChain(error).to_string();
-            match &self.session {
-                Some(session) => session.fail(&cause),
-                None => {
-                    let rank = self.rank();
-                    group
-                        .health()
-                        .fail(firebrand_collective::Error::RankFailed { rank, cause });
-                }
-            }
+            session.fail(&firebrand_core::ErrorChain(error).to_string());
         }
         outcome
     }
 
     /// Whether something holds on every rank.
     pub(crate) fn all(&self, holds: bool) -> Result<bool, Error> {
-        let Some(group) = &self.group else {
+        let Some(group) = self.group() else {
             return Ok(holds);
         };
         let buffer = Buffer::from_slice(&[u8::from(holds)]);
@@ -206,17 +190,6 @@ fn share_cores(num_local: usize) {
             .num_threads(threads_per_rank(num_local))
             .build_global();
     }
-}
-
-/// The bytes of rank 0, on every rank.
-fn broadcast(group: &dyn ProcessGroup, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let len = group
-        .broadcast(Buffer::from_slice(&[bytes.len() as u64]), 0)
-        .wait()?;
-    let len = len.as_slice::<u64>()?.first().copied().unwrap_or_default();
-    bytes.resize(usize::try_from(len).unwrap_or_default(), 0);
-    let sent = group.broadcast(Buffer::from_slice(&bytes), 0).wait()?;
-    Ok(sent.bytes().to_vec())
 }
 
 fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {
