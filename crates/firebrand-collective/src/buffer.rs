@@ -9,7 +9,7 @@ use crate::{DType, Element};
 ///
 /// A group gives out memory of its own from [`allocate`](crate::ProcessGroup::allocate) and recognises it by its type.
 pub trait Memory: Any + Send {
-    /// All of the memory. Its start is aligned to 64 bytes.
+    /// All of the memory. Its start is aligned for the elements that lie in it.
     fn bytes(&self) -> &[u8];
 
     /// All of the memory, to be written.
@@ -56,9 +56,15 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// If the memory is smaller than the elements.
+    /// If the memory is smaller than the elements, or not aligned for them.
     pub fn from_memory(memory: Box<dyn Memory>, dtype: DType, len: usize) -> crate::Result<Self> {
         let available = memory.bytes().len();
+        if !memory.bytes().as_ptr().addr().is_multiple_of(dtype.size()) {
+            return Err(crate::Error::argument(format!(
+                "the memory for {len} elements of {dtype} does not start at a multiple of {} bytes",
+                dtype.size()
+            )));
+        }
         match len.checked_mul(dtype.size()) {
             Some(needed) if needed <= available => Ok(Self { memory, dtype, len }),
             _ => Err(crate::Error::argument(format!(
@@ -121,6 +127,11 @@ impl Buffer {
     /// The memory, for a group that looks for its own.
     pub fn memory(&self) -> &dyn Memory {
         self.memory.as_ref()
+    }
+
+    /// The memory, for whoever put the elements into memory of a kind of their own.
+    pub fn into_memory(self) -> Box<dyn Memory> {
+        self.memory
     }
 
     fn check<E: Element>(&self) -> crate::Result<()> {

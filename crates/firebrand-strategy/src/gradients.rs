@@ -46,7 +46,7 @@ pub struct GradientSpecs {
 pub struct Gradient {
     /// The index of the parameter in the table.
     pub parameter: usize,
-    /// The sum over micro-batches, and over ranks where there are several.
+    /// The sum over micro-batches, and over ranks, each divided by the number of ranks.
     pub value: AnyTensor,
 }
 
@@ -92,6 +92,12 @@ pub trait GradientExchange: Send {
 
     /// Where the backward pass delivers the gradients of the parameters of one optimizer.
     fn sink(&self, optimizer: usize) -> Arc<dyn GradientSink>;
+
+    /// How many ranks add their gradients up. The loss is divided by it beforehand, so that the sum needs no division where the
+    /// ranks and micro-batches of an update weigh the same.
+    fn num_ranks(&self) -> usize {
+        1
+    }
 
     /// Whether gradients are to arrive during the backward pass, late layers first, each as soon as it is complete, so that
     /// something can be done with it meanwhile. Asked once, when the engine is made.

@@ -1,8 +1,9 @@
+use std::any::Any;
+
 use burn::backend::Flex;
-use burn::backend::tensor::FloatTensor;
-use burn::tensor::{DType, Device, Element, Shape, Tensor, TensorData};
+use burn::tensor::{Bytes, DType, Device, Element, Shape, Tensor, TensorData};
 use bytemuck::{Pod, try_cast_slice, try_cast_slice_mut};
-use firebrand_collective::DType as Wire;
+use firebrand_collective::{Buffer, DType as Wire, Memory};
 use firebrand_core::AnyTensor;
 use half::{bf16, f16};
 
@@ -59,51 +60,47 @@ pub(crate) fn add_into(sums: &mut [u8], elements: &[u8], dtype: Wire) -> bool {
     }
 }
 
-/// A float tensor with these elements on a device. If `old` is the only handle of a tensor of the CPU backend with this shape and
-/// type, its memory is used again.
-pub(crate) fn with_values(
-    old: Option<AnyTensor>,
-    shape: &Shape,
-    dtype: DType,
-    bytes: &[u8],
-    device: &Device,
-) -> Option<AnyTensor> {
-    let old = old.filter(|old| old.shape() == *shape && old.dtype() == dtype);
-    if let Some(old) = old
-        && let Ok(mut host) = Tensor::<1>::from_bridge(old.into_bridge()).try_into_primitive::<Flex>()
-        && write(&mut host, dtype, bytes)
-    {
-        return Some(AnyTensor::from_bridge(
-            Tensor::<1>::from_primitive::<Flex>(host).into_bridge(),
-        ));
+/// The elements of a float tensor as a buffer, in the order of its shape.
+///
+/// A tensor of the CPU backend that lies in one piece and has no other handle gives its memory away; of another, a copy in host
+/// memory is made. `None` if it holds no floats.
+pub(crate) fn into_buffer(value: AnyTensor) -> Option<Buffer> {
+    let (bytes, shape, dtype) = value.into_data().into_parts();
+    let len = shape.num_elements();
+    Buffer::from_memory(Box::new(TensorMemory(bytes)), collective_dtype(dtype)?, len).ok()
+}
+
+/// A float tensor of the elements of a buffer on a device. What [`into_buffer`] took from the CPU backend goes back as it is.
+pub(crate) fn from_buffer(buffer: Buffer, shape: &Shape, dtype: DType, device: &Device) -> Option<AnyTensor> {
+    if buffer.size() != shape.num_elements() * dtype.size() {
+        return None;
     }
+    let data = if (buffer.memory() as &dyn Any).is::<TensorMemory>() {
+        let memory: Box<dyn Any> = buffer.into_memory();
+        let TensorMemory(bytes) = *memory.downcast().ok()?;
+        TensorData::from_bytes(bytes, shape.clone(), dtype)
+    } else {
+        data_from(buffer.bytes(), shape, dtype)?
+    };
+    AnyTensor::from_data(data, device)
+}
+
+/// A float tensor with a copy of these elements on a device.
+pub(crate) fn with_values(shape: &Shape, dtype: DType, bytes: &[u8], device: &Device) -> Option<AnyTensor> {
     AnyTensor::from_data(data_from(bytes, shape, dtype)?, device)
 }
 
-/// Overwrites all elements of a tensor that nobody else holds.
-fn write(host: &mut FloatTensor<Flex>, dtype: DType, bytes: &[u8]) -> bool {
-    fn fill<E: Element + Pod>(host: &mut FloatTensor<Flex>, bytes: &[u8]) -> bool {
-        let (Some(to), Ok(from)) = (host.try_storage_mut::<E>(), try_cast_slice::<_, E>(bytes)) else {
-            return false;
-        };
-        if to.len() != from.len() {
-            return false;
-        }
-        to.copy_from_slice(from);
-        true
+/// The host memory of a tensor.
+struct TensorMemory(Bytes);
+
+impl Memory for TensorMemory {
+    fn bytes(&self) -> &[u8] {
+        &self.0
     }
-    let whole = host
-        .layout()
-        .contiguous_offsets()
-        .is_some_and(|(start, _)| start == 0);
-    whole
-        && match dtype {
-            DType::F64 => fill::<f64>(host, bytes),
-            DType::F32 => fill::<f32>(host, bytes),
-            DType::F16 => fill::<f16>(host, bytes),
-            DType::BF16 => fill::<bf16>(host, bytes),
-            _ => false,
-        }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 /// Elements as Burn's data, aligned for their type; `None` for a type that is no float, or bytes that do not fit.

@@ -2,7 +2,7 @@
 //!
 //! A buffer in the arena lies there as a whole. Another one passes through a ring of slots: block `n`, counted over all operations, is
 //! in slot `n % SLOTS`, and is written when every rank is done with the block that was there before. Ranks of both kinds
-//! work together.
+//! work together. The ring is so small that it stays in the cache, and only what a peer reads passes through it.
 //!
 //! All-reduce: of each block every rank reduces its own part, reading the peers' where they lie, and then copies the parts that
 //! the others have reduced, one block later, so that nobody waits for the other to finish and the data is still in a cache.
@@ -27,7 +27,7 @@ const LAG: usize = 1;
 /// The part of a block that one rank reduces: small enough that it is still in the second-level cache of the rank when
 /// others copy it.
 fn part_size(ranks: usize) -> usize {
-    ((1 << 20) / ranks).clamp(16 << 10, 128 << 10) / 64 * 64
+    ((1 << 20) / ranks).clamp(16 << 10, 256 << 10) / 64 * 64
 }
 
 /// The largest block.
@@ -40,6 +40,8 @@ pub(super) fn slot_size(ranks: usize) -> usize {
 enum Layout {
     /// The block's range of the buffer.
     Whole,
+    /// The same without this rank's own part, which takes its place when it is reduced.
+    Peers,
     /// The block's range of each rank's part, which has so many bytes.
     Parts(usize),
 }
@@ -130,20 +132,16 @@ impl<'a> Exchange<'a> {
         let bytes = buffer.bytes_mut();
         for block in 0..count + LAG {
             if block < count {
-                self.stage(block + 2, bytes, Layout::Whole)?;
+                self.stage(block + 2, bytes, Layout::Peers)?;
                 self.wait_ready(block)?;
                 let range = self.blocks.range(block);
                 let own = part(&range, rank, ranks);
                 let within = own.start - range.start..own.end - range.start;
                 let slot = self.slot(block);
                 let peers = self.all_peers(block, own.start, within.start, own.len())?;
-                match &mut self.ring {
-                    None => reduce_into(&mut bytes[own], rank, &peers, call.dtype, op)?,
-                    Some(ring) => {
-                        let target = &mut ring.bytes_mut()[slot..][within];
-                        reduce_into(target, rank, &peers, call.dtype, op)?;
-                        bytes[own].copy_from_slice(target);
-                    }
+                reduce_into(&mut bytes[own.clone()], rank, &peers, call.dtype, op)?;
+                if let Some(ring) = &mut self.ring {
+                    ring.bytes_mut()[slot..][within].copy_from_slice(&bytes[own]);
                 }
                 self.advance(Progress::Reduced, block);
             }
@@ -239,6 +237,13 @@ impl<'a> Exchange<'a> {
             let slot = &mut ring.bytes_mut()[at..][..slot_size(ranks)];
             match layout {
                 Layout::Whole => slot[..range.len()].copy_from_slice(&bytes[range]),
+                Layout::Peers => {
+                    let own = part(&range, rank, ranks);
+                    for theirs in [range.start..own.start, own.end..range.end] {
+                        let within = theirs.start - range.start..theirs.end - range.start;
+                        slot[within].copy_from_slice(&bytes[theirs]);
+                    }
+                }
                 Layout::Parts(size) => {
                     for peer in (0..ranks).filter(|peer| *peer != rank) {
                         let part = &bytes[peer * size..][range.clone()];

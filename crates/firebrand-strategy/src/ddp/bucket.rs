@@ -1,18 +1,22 @@
 use firebrand_collective::{Buffer, DType, ProcessGroup, ReduceOp, Result, Work};
+use firebrand_core::AnyTensor;
 use half::{bf16, f16};
 
-use super::layout::{BucketPlan, Member};
-use crate::host::add_into;
+use super::layout::BucketPlan;
+use crate::host::{add_into, collective_dtype, from_buffer, into_buffer, with_elements, with_values};
+use crate::{Gradient, GradientSpecs};
 
 /// Gradients that are reduced together.
 ///
-/// Its memory is the group's own, and the micro-batches of an update add up in it.
+/// The micro-batches of an update add up in it. Its memory is the group's own, or that of the first gradient if it is reduced
+/// in place.
 pub(super) struct Bucket {
     pub plan: BucketPlan,
     dtype: DType,
     /// The type on the wire, if that is a smaller one, and memory for it.
     wire: Option<(DType, Option<Buffer>)>,
-    /// The sums of this rank, or after the reduction those of all; `None` while they are under way.
+    /// The sums of this rank, or after the reduction those of all; `None` while they are under way, and in place before the
+    /// first gradient.
     sums: Option<Buffer>,
     work: Option<Work>,
     /// Which members hold something.
@@ -33,28 +37,36 @@ impl Bucket {
             None => None,
         };
         // What goes over the wire lies in the group's memory, what does not need not.
-        let sums = if wire.is_some() {
-            Buffer::zeros(dtype, plan.len)
-        } else {
-            group.allocate(dtype, plan.len)?
+        let sums = match (plan.in_place, &wire) {
+            (true, _) => None,
+            (false, Some(_)) => Some(Buffer::zeros(dtype, plan.len)),
+            (false, None) => Some(group.allocate(dtype, plan.len)?),
         };
         Ok(Self {
             filled: vec![false; plan.members.len()],
             plan,
             dtype,
             wire,
-            sums: Some(sums),
+            sums,
             work: None,
             pending: 0,
         })
     }
 
-    /// Adds a gradient to what the micro-batches before gave. `false` if the bucket is under way or the bytes do not fit.
-    pub(super) fn add(&mut self, number: usize, gradient: &[u8]) -> bool {
+    /// Adds a gradient to what the micro-batches before gave. `false` if the bucket is under way or the gradient does not fit.
+    pub(super) fn add(&mut self, number: usize, gradient: AnyTensor) -> bool {
         let (Some(member), Some(filled)) = (self.plan.members.get(number), self.filled.get_mut(number))
         else {
             return false;
         };
+        if self.work.is_some() || collective_dtype(gradient.dtype()) != Some(self.dtype) {
+            return false;
+        }
+        let is_first = !std::mem::replace(filled, true);
+        if is_first && self.plan.in_place {
+            self.sums = into_buffer(gradient).filter(|sums| sums.len() == member.len);
+            return self.sums.is_some();
+        }
         let range = member.bytes(self.dtype.size());
         let Some(place) = self
             .sums
@@ -63,14 +75,16 @@ impl Bucket {
         else {
             return false;
         };
-        if place.len() != gradient.len() {
-            return false;
-        }
-        if std::mem::replace(filled, true) {
-            return add_into(place, gradient, self.dtype);
-        }
-        place.copy_from_slice(gradient);
-        true
+        with_elements(&gradient, |_, elements| {
+            if place.len() != elements.len() {
+                return false;
+            }
+            if is_first {
+                place.copy_from_slice(elements);
+                return true;
+            }
+            add_into(place, elements, self.dtype)
+        })
     }
 
     /// Whether a member holds something.
@@ -85,7 +99,12 @@ impl Bucket {
 
     /// Starts the sum over all ranks. What this rank has no gradient for counts as zero.
     pub(super) fn launch(&mut self, group: &dyn ProcessGroup) {
-        let Some(mut sums) = self.sums.take() else { return };
+        let mut sums = match self.sums.take() {
+            Some(sums) => sums,
+            // No gradient came whose memory it could be.
+            None if self.plan.in_place => Buffer::zeros(self.dtype, self.plan.len),
+            None => return,
+        };
         for (member, filled) in self.plan.members.iter().zip(&self.filled) {
             if !filled {
                 let range = member.bytes(self.dtype.size());
@@ -122,15 +141,45 @@ impl Bucket {
         Ok(())
     }
 
-    /// The sum of a member.
-    pub(super) fn sum(&self, member: Member) -> Option<&[u8]> {
-        self.sums.as_ref()?.bytes().get(member.bytes(self.dtype.size()))
+    /// The sums of its gradients as tensors on a device, by their positions; those of which `wanted` holds.
+    pub(super) fn take_sums(
+        &mut self,
+        specs: &GradientSpecs,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Vec<Gradient> {
+        let (dtype, device) = (specs.dtype.into(), &specs.device);
+        let members = self.plan.members.iter().filter(|member| wanted(member.gradient));
+        let known = members.filter_map(|member| Some((*member, specs.parameters.get(member.gradient)?)));
+        let mut owned = if self.plan.in_place {
+            self.sums.take()
+        } else {
+            None
+        };
+        let (sums, size) = (&self.sums, self.dtype.size());
+        known
+            .filter_map(|(member, spec)| {
+                let value = match owned.take() {
+                    Some(sums) => from_buffer(sums, &spec.shape, dtype, device),
+                    None => {
+                        let bytes = sums.as_ref()?.bytes().get(member.bytes(size))?;
+                        with_values(&spec.shape, dtype, bytes, device)
+                    }
+                };
+                Some(Gradient {
+                    parameter: spec.parameter,
+                    value: value?,
+                })
+            })
+            .collect()
     }
 
     /// Forgets what it holds.
     pub(super) fn clear(&mut self) {
         self.filled.fill(false);
         self.pending = 0;
+        if self.plan.in_place {
+            self.sums = None;
+        }
     }
 }
 

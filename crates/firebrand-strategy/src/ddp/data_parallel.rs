@@ -35,6 +35,9 @@ pub struct DdpOptions {
     pub bucket_bytes: usize,
     /// The size of the first bucket in bytes, so that communication starts early; default 1 MiB.
     pub first_bucket_bytes: usize,
+    /// A gradient of at least so many bytes is reduced by itself and in its own memory, rather than copied into a bucket; default
+    /// 1 MiB.
+    pub in_place_bytes: usize,
     /// Whether ranks may use different parameters in a step; default no, and a parameter that only some of them use is an error.
     /// A parameter that is used somewhere counts zero elsewhere; one that is used nowhere has no gradient.
     pub find_unused_parameters: bool,
@@ -47,6 +50,7 @@ impl Default for DdpOptions {
         Self {
             bucket_bytes: 25 << 20,
             first_bucket_bytes: 1 << 20,
+            in_place_bytes: 1 << 20,
             find_unused_parameters: false,
             compression: None,
         }
@@ -55,8 +59,8 @@ impl Default for DdpOptions {
 
 /// Sums gradients over the ranks of a group in buckets, while the backward pass goes on.
 ///
-/// Micro-batches add up in the buckets, and only the last of an update communicates. Sums are over ranks, not means: the engine
-/// divides once, by the weight of all ranks.
+/// Micro-batches add up in the buckets, and only the last of an update communicates. A gradient that is large is a bucket of its own
+/// and stays in its own memory.
 pub struct DataParallel {
     group: Arc<dyn ProcessGroup>,
     options: DdpOptions,
@@ -123,6 +127,10 @@ impl GradientExchange for DataParallel {
             Some(reducer) => Arc::clone(reducer) as Arc<dyn GradientSink>,
             None => Arc::new(Nowhere),
         }
+    }
+
+    fn num_ranks(&self) -> usize {
+        self.group.size()
     }
 
     fn overlaps(&self) -> bool {

@@ -7,6 +7,8 @@ mod header;
 mod layout;
 mod reducer;
 mod replicate;
+#[cfg(test)]
+mod tests;
 
 pub use data_parallel::{DataParallel, DdpOptions, GradientCompression};
 pub use replicate::{check_alike, replicate};

@@ -7,8 +7,8 @@ use firebrand_core::AnyTensor;
 use super::bucket::Bucket;
 use super::data_parallel::DdpOptions;
 use super::header::Header;
-use super::layout::divide;
-use crate::host::{collective_dtype, with_elements, with_values};
+use super::layout::{Sizes, divide};
+use crate::host::collective_dtype;
 use crate::{Error, Gradient, GradientSink, GradientSpecs, Reduced, Share};
 
 /// Fills buckets in the order in which gradients become ready, and starts the reduction of each as soon as it is full and those
@@ -21,7 +21,6 @@ pub(super) struct Reducer {
 
 struct State {
     specs: GradientSpecs,
-    dtype: DType,
     /// The bucket of each gradient and its number there, by the index of the parameter.
     places: HashMap<usize, (usize, usize)>,
     buckets: Vec<Bucket>,
@@ -29,8 +28,6 @@ struct State {
     next: usize,
     /// Whether the backward pass under way completes an update.
     last: bool,
-    /// The newest gradient of each parameter, whose memory takes the result.
-    handles: Vec<Option<AnyTensor>>,
     /// In which order gradients arrived, by their positions; recorded until the layout follows it.
     arrivals: Vec<usize>,
     /// Whether the layout follows the order of arrival.
@@ -162,9 +159,7 @@ impl Reducer {
             .map(|gradient| *gradient as usize)
             .collect();
         let specs = state.specs.clone();
-        let handles = std::mem::take(&mut state.handles);
         *state = State::new(&*self.group, &self.options, specs, order, true)?;
-        state.handles = handles;
         Ok(())
     }
 
@@ -199,13 +194,12 @@ impl State {
         let wire = options.compression.map(|compression| compression.dtype());
         let wire = wire.filter(|_| dtype == DType::F32);
         let element = wire.unwrap_or(dtype).size();
-        let plans = divide(
-            &order,
-            &specs.parameters,
-            element,
-            options.first_bucket_bytes,
-            options.bucket_bytes,
-        );
+        let sizes = Sizes {
+            first: options.first_bucket_bytes,
+            others: options.bucket_bytes,
+            in_place: options.in_place_bytes,
+        };
+        let plans = divide(&order, &specs.parameters, element, sizes);
         let mut places = HashMap::new();
         let mut buckets = Vec::with_capacity(plans.len());
         for (bucket, plan) in plans.into_iter().enumerate() {
@@ -217,9 +211,7 @@ impl State {
             buckets.push(Bucket::new(group, plan, dtype, wire)?);
         }
         Ok(Self {
-            handles: vec![None; specs.parameters.len()],
             specs,
-            dtype,
             places,
             buckets,
             next: 0,
@@ -252,21 +244,15 @@ impl State {
         };
         let bucket = &mut self.buckets[bucket_number];
         let position = bucket.plan.members[number].gradient;
-        let dtype = self.dtype;
-        let added = with_elements(&gradient, |found, bytes| {
-            collective_dtype(found) == Some(dtype) && bucket.add(number, bytes)
-        });
-        if !added {
+        let (dtype, shape) = (gradient.dtype(), gradient.shape());
+        if !bucket.add(number, gradient) {
             let path = self.specs.parameters.get(position).map(|spec| spec.path.as_str());
             self.problem = Some(format!(
-                "the gradient of '{}' came too late or does not fit: {:?} {:?}",
+                "the gradient of '{}' came too late or does not fit: {dtype:?} {shape:?}",
                 path.unwrap_or_default(),
-                gradient.dtype(),
-                gradient.shape()
             ));
             return;
         }
-        self.handles[position] = Some(gradient);
         if !self.last {
             return;
         }
@@ -305,35 +291,18 @@ impl State {
 
     /// The sums of the gradients that were used on some rank, in the order of the parameters.
     fn take_sums(&mut self, header: &Header) -> Vec<Gradient> {
-        let mut gradients = Vec::with_capacity(self.specs.parameters.len());
-        for (bucket, member) in self
-            .buckets
-            .iter()
-            .flat_map(|bucket| bucket.plan.members.iter().map(move |member| (bucket, *member)))
-        {
-            let used = header.used.get(member.gradient).copied().unwrap_or_default();
-            let (Some(spec), Some(bytes)) = (self.specs.parameters.get(member.gradient), bucket.sum(member))
-            else {
-                continue;
-            };
-            let handle = self.handles[member.gradient].take();
-            if used > 0.0 {
-                let dtype = self.specs.dtype.into();
-                if let Some(value) = with_values(handle, &spec.shape, dtype, bytes, &self.specs.device) {
-                    gradients.push(Gradient {
-                        parameter: spec.parameter,
-                        value,
-                    });
-                }
-            }
-        }
+        let used = |gradient: usize| header.used.get(gradient).is_some_and(|count| *count > 0.0);
+        let (buckets, specs) = (&mut self.buckets, &self.specs);
+        let mut gradients: Vec<Gradient> = buckets
+            .iter_mut()
+            .flat_map(|bucket| bucket.take_sums(specs, used))
+            .collect();
         gradients.sort_by_key(|gradient| gradient.parameter);
         gradients
     }
 
     fn clear(&mut self) {
         self.buckets.iter_mut().for_each(Bucket::clear);
-        self.handles.fill(None);
         self.arrivals.clear();
         self.next = 0;
         self.last = false;

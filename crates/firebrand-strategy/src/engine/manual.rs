@@ -60,7 +60,7 @@ impl ManualEngine for Manual<'_> {
         for optimizer in 0..self.engine.optimizers.len() {
             self.engine.exchange.begin_backward(optimizer, false);
         }
-        drop(loss.backward());
+        self.engine.backward(loss, 1.0);
         self.losses.push((plain, self.info.clone()));
         Ok(())
     }

@@ -296,23 +296,18 @@ impl Engine {
             .training_step(batch, step)
             .map_err(|source| Error::step("training_step", step, source))?;
         let plain = check_loss(&loss)?;
-        let scale = self.loss_scale(step)?;
-        if scale > 0.0 {
+        let weight = self.loss_weight(step)?;
+        if weight > 0.0 {
             self.exchange.begin_backward(optimizer, last);
-            let loss = if scale == 1.0 {
-                loss
-            } else {
-                loss.mul_scalar(scale)
-            };
-            drop(loss.backward());
+            self.backward(loss, weight);
         }
         drop(twin);
-        if let Some(watch) = watch.filter(|_| scale > 0.0) {
+        if let Some(watch) = watch.filter(|_| weight > 0.0) {
             self.check_anomaly(&plain, &watch, step.info())?;
         }
         if let Some(group) = self.groups.get_mut(optimizer) {
-            group.weight += scale;
-            if scale > 0.0 {
+            group.weight += weight;
+            if weight > 0.0 {
                 group.losses.push((plain.clone(), step.info().clone()));
             }
             group.info = Some(step.info().clone());
@@ -323,8 +318,19 @@ impl Engine {
         })
     }
 
-    /// What the loss of a micro-batch is multiplied by before its backward pass.
-    fn loss_scale(&mut self, step: &StepContext) -> Result<f64, Error> {
+    /// Back-propagates this rank's share of a loss.
+    fn backward(&self, loss: Tensor<1>, weight: f64) {
+        let scale = weight / self.exchange.num_ranks() as f64;
+        let loss = if scale == 1.0 {
+            loss
+        } else {
+            loss.mul_scalar(scale)
+        };
+        drop(loss.backward());
+    }
+
+    /// The weight of a micro-batch among those of its update.
+    fn loss_weight(&mut self, step: &StepContext) -> Result<f64, Error> {
         let count = step.given_loss_weight();
         let error = |text: String| Error::step("training_step", step, text.into());
         if let Some(count) = count.filter(|count| !(count.is_finite() && *count >= 0.0)) {

@@ -106,7 +106,8 @@ impl Engine {
             let info = info.unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
             return self.refuse(non_finite_gradient(path, &info));
         }
-        let scale = 1.0 / weight;
+        // Each rank has divided by the number of ranks beforehand.
+        let scale = self.exchange.num_ranks() as f64 / weight;
         scale_and_clip(&mut gradients, scale, survey.norm, self.options.clip);
         before(module)?;
         self.optimizers.step(module, &self.table, gradients);
