@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 use firebrand_collective::ProcessGroup;
 
 use crate::{ErasedMetric, Metric};
@@ -54,6 +54,8 @@ pub struct StepInfo {
     pub group: Option<Arc<dyn ProcessGroup>>,
     /// The device on which the step runs.
     pub device: Device,
+    /// The dtype in which the step computes.
+    pub compute_dtype: FloatDType,
 }
 
 /// How the values of a logged metric become one.
@@ -211,6 +213,7 @@ impl StepInfo {
             global_rank: 0,
             world_size: 1,
             group: None,
+            compute_dtype: device.settings().float_dtype,
             device,
         }
     }
@@ -320,11 +323,17 @@ impl StepContext {
     /// The tensor in float32, for losses and whatever else overflows in 16 bits; float32 and float64 stay as they are.
     pub fn full_precision<const D: usize>(&self, tensor: Tensor<D>) -> Tensor<D> {
         match tensor.dtype() {
-            burn::tensor::DType::F16 | burn::tensor::DType::BF16 => {
-                tensor.cast(burn::tensor::FloatDType::F32)
-            }
+            DType::F16 | DType::BF16 => tensor.cast(FloatDType::F32),
             _ => tensor,
         }
+    }
+
+    /// The tensor in the dtype in which the step computes: for the way back from a layer that is kept in full precision.
+    pub fn cast<const D: usize>(&self, tensor: Tensor<D>) -> Tensor<D> {
+        if tensor.dtype() == DType::from(self.info.compute_dtype) {
+            return tensor;
+        }
+        tensor.cast(self.info.compute_dtype)
     }
 
     /// Says that the loss is a mean over `count` items (tokens), so that the update is the mean over the items of all

@@ -143,6 +143,45 @@ pub enum Error {
     /// What went wrong between ranks.
     #[error(transparent)]
     Ranks(#[from] firebrand_collective::Error),
+    /// An option of the loss scaler, or its state in a checkpoint, is out of range.
+    #[error("the loss scaler: {reason}")]
+    LossScaler {
+        /// What is wrong, and what is right.
+        reason: String,
+    },
+    /// Gradients overflow however small the loss is.
+    #[error(
+        "gradients are not finite although the loss scale is down to {scale}, and it may not fall below {min_scale}: they overflow \
+         for another reason than the scale. Choose bf16-mixed or 32-true (`precision`, --precision), lower the learning rate, or \
+         look for a step whose values leave the range of float16 (±65504); `detect_anomaly(true)` in 32-true names the parameter"
+    )]
+    LossScaleTooSmall {
+        /// The scale.
+        scale: f32,
+        /// The smallest allowed.
+        min_scale: f32,
+    },
+    /// Weights in float16, and nothing that keeps their gradients from vanishing.
+    #[error(
+        "16-true trains in float16 throughout, where gradients below 6e-8 vanish: choose 16-mixed, which keeps float32 weights and \
+         scales the loss, or bf16-true; or ask for a loss scaler (`loss_scaler`) if float16 weights are what you want"
+    )]
+    UnscaledF16,
+    /// Two float dtypes met in a step under mixed precision.
+    #[error(
+        "two float dtypes met in {step} under {precision}: {reason}.{kept} Losses and targets are float32: give them \
+         `step.full_precision(..)` of the module's output, and make other tensors with the dtype of what they meet"
+    )]
+    MixedDTypes {
+        /// The method of the module.
+        step: &'static str,
+        /// The precision.
+        precision: &'static str,
+        /// What Burn said.
+        reason: String,
+        /// Which parameters are left out of the precision, and what that asks of the module.
+        kept: String,
+    },
     /// The device cannot compute in a dtype.
     #[error("the device {device} cannot compute in {dtype}; choose another precision or accelerator")]
     UnsupportedDType {

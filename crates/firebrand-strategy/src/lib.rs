@@ -34,7 +34,7 @@
 //! let device = Device::flex().autodiff();
 //! let mut module = erase(Line { linear: LinearConfig::new(2, 1).init(&device) });
 //! let setup = module.configure_optimizers(&FitInfo::new(None, None, 1));
-//! let prepare = PrepareOptions { device: device.clone(), precision: Precision::F32, seed: 1 };
+//! let prepare = PrepareOptions { device: device.clone(), precision: Precision::F32.into(), seed: 1 };
 //! let (options, exchange) = (EngineOptions::default(), Box::new(SingleDevice::new()));
 //! let mut engine = Engine::new(&mut *module, &setup, &prepare, options, exchange)?;
 //!
@@ -54,6 +54,7 @@ mod gradients;
 mod host;
 mod optimizer;
 mod parameter_use;
+mod precision;
 mod prepare;
 mod single_device;
 
@@ -64,5 +65,6 @@ pub use error::Error;
 pub use gradients::{Gradient, GradientExchange, GradientSink, GradientSpec, GradientSpecs, Reduced, Share};
 pub use optimizer::{LearningRate, Optimizers};
 pub use parameter_use::{Turns, parameter_use};
-pub use prepare::{Precision, PrepareOptions, prepare_parameters};
+pub use precision::{LossScaler, LossScalerOptions, LossScalerState, Precision, PrecisionPolicy};
+pub use prepare::{PrepareOptions, prepare_parameters};
 pub use single_device::SingleDevice;

@@ -3,51 +3,15 @@ use firebrand_core::{
     AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream, seed_from,
 };
 
-use crate::Error;
-
-/// In which dtype weights are kept and steps compute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[non_exhaustive]
-pub enum Precision {
-    /// Float32 throughout.
-    #[default]
-    #[serde(rename = "32-true")]
-    F32,
-    /// Float64 throughout.
-    #[serde(rename = "64-true")]
-    F64,
-}
-
-impl Precision {
-    /// The dtype in which weights are kept.
-    pub fn master(self) -> FloatDType {
-        match self {
-            Self::F32 => FloatDType::F32,
-            Self::F64 => FloatDType::F64,
-        }
-    }
-
-    /// The dtype in which steps compute.
-    pub fn compute(self) -> FloatDType {
-        self.master()
-    }
-
-    /// Lightning's name for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::F32 => "32-true",
-            Self::F64 => "64-true",
-        }
-    }
-}
+use crate::{Error, PrecisionPolicy};
 
 /// Where and how the parameters of a rank are made ready.
 #[derive(Clone, Debug)]
 pub struct PrepareOptions {
     /// The training device, with autodiff and its gradient-checkpointing strategy.
     pub device: Device,
-    /// In which dtype weights are kept.
-    pub precision: Precision,
+    /// In which dtype weights are kept, and steps use them.
+    pub precision: PrecisionPolicy,
     /// The user's seed.
     pub seed: u64,
 }
@@ -71,11 +35,13 @@ pub fn prepare_parameters(
     owned: &dyn Fn(usize) -> bool,
 ) -> Result<Vec<bool>, Error> {
     let dtype = options.precision.master();
-    if !options.device.supports_dtype(dtype) {
-        return Err(Error::UnsupportedDType {
-            device: format!("{:?}", options.device),
-            dtype: format!("{:?}", DType::from(dtype)),
-        });
+    for needed in [dtype, options.precision.compute()] {
+        if !options.device.supports_dtype(needed) {
+            return Err(Error::UnsupportedDType {
+                device: format!("{:?}", options.device),
+                dtype: format!("{:?}", DType::from(needed)),
+            });
+        }
     }
     let inner = options.device.clone().without_autodiff();
     let ours = |info: &ParamInfo<'_>| table.index_of(info.id).filter(|index| owned(*index));

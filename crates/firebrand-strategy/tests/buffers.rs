@@ -171,7 +171,7 @@ fn an_update_from_before_the_fit_is_taken_over() {
         let net = forwarded();
         let mut module = erase(net);
         let options = PrepareOptions {
-            precision,
+            precision: precision.into(),
             ..prepare(&device())
         };
         let mut engine = Engine::new(

@@ -117,7 +117,7 @@ fn new_engine(module: &mut dyn ErasedModule, setup: &OptimizerSetup, dtype: DTyp
         Precision::F32
     };
     let options = PrepareOptions {
-        precision,
+        precision: precision.into(),
         ..prepare(&device())
     };
     Engine::new(

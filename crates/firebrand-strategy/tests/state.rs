@@ -178,10 +178,10 @@ fn a_parameter_without_a_state_is_none() {
 #[test]
 fn a_state_follows_the_precision_of_the_weights() {
     let _alone = alone();
-    let in_precision = |precision| {
+    let in_precision = |precision: Precision| {
         let mut module = erase(Mlp::with_dropout(0.0, &device()));
         let options = PrepareOptions {
-            precision,
+            precision: precision.into(),
             ..prepare(&device())
         };
         let new = Engine::new(
@@ -273,7 +273,7 @@ fn an_optimizer_of_your_own_is_restored_where_that_is_exact_and_refused_where_no
 
     let mut module = erase(Mlp::with_dropout(0.0, &device()));
     let options = PrepareOptions {
-        precision: Precision::F64,
+        precision: Precision::F64.into(),
         ..prepare(&device())
     };
     let boxed = Box::new(SingleDevice::new());

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
+use firebrand_strategy::{GradientClip, GradientCompression, LossScalerOptions, NonFinite, Precision};
 
 use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
@@ -91,6 +91,23 @@ impl TrainerBuilder {
     /// In which dtype weights are kept and steps compute.
     pub fn precision(mut self, precision: Precision) -> Self {
         self.config.precision = precision;
+        self
+    }
+
+    /// Leaves the parameters whose paths match (`head.*`) out of a reduced precision: steps use them in float32. Called several
+    /// times, all of the patterns hold.
+    ///
+    /// The module casts at the layer's boundary: `step.full_precision(input)` before it, and `step.cast(output)` after it if more
+    /// layers follow.
+    pub fn keep_full_precision(mut self, paths: impl Into<String>) -> Self {
+        self.config.keep_full_precision.push(paths.into());
+        self
+    }
+
+    /// How the loss is scaled before the backward pass; default as [`LossScalerOptions`] say in [`Precision::F16Mixed`], and not at
+    /// all otherwise.
+    pub fn loss_scaler(mut self, options: LossScalerOptions) -> Self {
+        self.config.loss_scaler = Some(options);
         self
     }
 

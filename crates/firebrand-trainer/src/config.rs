@@ -1,7 +1,9 @@
 use std::path::PathBuf;
 
 use firebrand_core::Stage;
-use firebrand_strategy::{DdpOptions, GradientClip, GradientCompression, NonFinite, Precision};
+use firebrand_strategy::{
+    DdpOptions, GradientClip, GradientCompression, LossScalerOptions, NonFinite, Precision, PrecisionPolicy,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -54,6 +56,12 @@ pub struct TrainerConfig {
     pub bucket_cap_mb: u64,
     /// In which dtype weights are kept and steps compute; default `32-true`.
     pub precision: Precision,
+    /// The paths of parameters that steps use in the dtype in which they are kept, `*` standing for anything; default none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_full_precision: Vec<String>,
+    /// How the loss is scaled; default as [`LossScalerOptions`] say in `16-mixed`, and not at all otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scaler: Option<LossScalerOptions>,
     /// The limit of epochs; default 1000 unless there is a limit of steps or time.
     pub max_epochs: Option<u64>,
     /// The number of epochs before which nothing but an error or a signal stops the run.
@@ -120,6 +128,8 @@ impl Default for TrainerConfig {
             gradient_compression: None,
             bucket_cap_mb: 25,
             precision: Precision::F32,
+            keep_full_precision: Vec::new(),
+            loss_scaler: None,
             max_epochs: None,
             min_epochs: None,
             max_steps: None,
@@ -160,6 +170,18 @@ fn program_name() -> String {
 }
 
 impl TrainerConfig {
+    /// The precision, and what is left out of it.
+    pub(crate) fn precision_policy(&self) -> PrecisionPolicy {
+        PrecisionPolicy {
+            precision: self.precision,
+            keep_full: self
+                .keep_full_precision
+                .iter()
+                .map(|path| path.as_str().into())
+                .collect(),
+        }
+    }
+
     /// The limit of epochs that is in force.
     pub(crate) fn epoch_limit(&self) -> Option<u64> {
         match (self.max_epochs, self.max_steps, self.max_time) {

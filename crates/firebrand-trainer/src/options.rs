@@ -73,7 +73,7 @@ impl Accelerator {
     /// Burn allows that once per device and process, before the first tensor; where it comes too late, a layer with constants
     /// of its own may meet two dtypes.
     pub(crate) fn prefer(self, precision: Precision) {
-        let wanted = precision.compute();
+        let wanted = precision.constants();
         let mut device = self.device();
         if DType::from(device.settings().float_dtype) != DType::from(wanted)
             && device.configure(wanted).is_err()

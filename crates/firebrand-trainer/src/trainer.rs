@@ -12,7 +12,7 @@ use crate::checkpoint::{Checkpoint, Resume};
 use crate::data::{AnyLoader, DataModule, ErasedDataModule};
 use crate::fit::{
     Evaluated, Evaluation, Events, FitLoop, FitParts, FitReport, Fitted, Predictions, evaluation_module,
-    load_weights,
+    in_compute_dtype, load_weights,
 };
 use crate::loggers::{CsvLogger, LogRow, Logger, Loggers, RunDirectory, TensorBoardLogger};
 use crate::profiler::Profiler;
@@ -545,7 +545,7 @@ impl Trainer {
         let device = self.config.accelerator.device();
         let prepare = PrepareOptions {
             device: device.clone().autodiff(),
-            precision: self.config.precision,
+            precision: self.config.precision_policy(),
             seed: self.config.seed,
         };
         let (mut module, table) = evaluation_module(module, &prepare)?;
@@ -561,6 +561,7 @@ impl Trainer {
                 dtype,
             )?;
         }
+        in_compute_dtype(module.as_mut(), &table, &prepare.precision);
         Ok((module, device))
     }
 

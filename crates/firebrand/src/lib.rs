@@ -13,7 +13,9 @@ pub use firebrand_derive::Batch;
 /// Who a process is among the ranks, and how they come together without a trainer.
 pub use firebrand_launch as launch;
 pub use firebrand_strategy as strategy;
-pub use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
+pub use firebrand_strategy::{
+    GradientClip, GradientCompression, LossScaler, LossScalerOptions, NonFinite, Precision,
+};
 #[cfg(feature = "cli")]
 pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{

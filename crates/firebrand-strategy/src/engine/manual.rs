@@ -60,7 +60,9 @@ impl ManualEngine for Manual<'_> {
         for optimizer in 0..self.engine.optimizers.len() {
             self.engine.exchange.begin_backward(optimizer, false);
         }
-        self.engine.backward(loss, 1.0);
+        let current = self.engine.loss_scale().unwrap_or(1.0);
+        let scale = *self.engine.manual_scale.get_or_insert(current);
+        self.engine.backward(loss, scale);
         self.losses.push((plain, self.info.clone()));
         Ok(())
     }
@@ -80,6 +82,7 @@ impl ManualEngine for Manual<'_> {
         let group = Group {
             losses,
             info: Some(self.info.clone()),
+            loss_scale: self.engine.manual_scale.take().or(self.engine.loss_scale()),
             ..Group::default()
         };
         let mut step = StepContext::new(StepInfo {

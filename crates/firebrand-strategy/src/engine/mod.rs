@@ -8,7 +8,7 @@ mod update;
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, FloatDType, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 use firebrand_core::{
     AnyBatch, ErasedModule, OptimizerSetup, ParamEntry, ParamTable, PathPattern, StepContext, StepInfo,
 };
@@ -21,8 +21,8 @@ use twin::used;
 pub use update::Update;
 
 use crate::{
-    Error, GradientClip, GradientExchange, GradientSpec, GradientSpecs, LearningRate, Optimizers, Precision,
-    PrepareOptions, Turns, prepare_parameters,
+    Error, GradientClip, GradientExchange, GradientSpec, GradientSpecs, LearningRate, LossScaler,
+    LossScalerOptions, Optimizers, Precision, PrecisionPolicy, PrepareOptions, Turns, prepare_parameters,
 };
 
 /// What happens when a loss or gradient is not finite and no loss scaler is there to expect it.
@@ -48,6 +48,8 @@ pub struct EngineOptions {
     /// The first gradient of the backward pass that is not finite is named, which is nearest to where it went wrong. This is
     /// slow: gradients are read in every micro-batch.
     pub detect_anomaly: bool,
+    /// How the loss is scaled; default: as [`LossScalerOptions`] say in `F16Mixed`, and not at all otherwise.
+    pub loss_scaler: Option<LossScalerOptions>,
 }
 
 /// What one micro-batch gave.
@@ -68,6 +70,8 @@ struct Group {
     info: Option<StepInfo>,
     /// Whether the steps gave weights.
     weighted: Option<bool>,
+    /// What the losses were multiplied by: it stays the same for all micro-batches of the group.
+    loss_scale: Option<f64>,
 }
 
 /// Does optimizer steps: forward and backward of micro-batches, reduce, check, clip, update, schedule.
@@ -79,7 +83,12 @@ pub struct Engine {
     /// When the gradients of the parameters arrive, if that is during the backward pass.
     turns: Option<Turns>,
     options: EngineOptions,
-    precision: Precision,
+    precision: PrecisionPolicy,
+    /// The dtype in which steps use each entry of the table.
+    compute: Vec<FloatDType>,
+    scaler: Option<LossScaler>,
+    /// What the losses of manual steps were multiplied by whose gradients no optimizer has used yet.
+    manual_scale: Option<f64>,
     device: Device,
     loss_reference: Option<f64>,
     groups: Vec<Group>,
@@ -108,7 +117,11 @@ impl Engine {
         if let Some(clip) = options.clip.filter(|clip| !clip.is_valid()) {
             return Err(Error::Clip { clip });
         }
+        let scaler = loss_scaler(prepare.precision.precision, options.loss_scaler)?;
         let table = ParamTable::take_over(module)?;
+        for pattern in &prepare.precision.keep_full {
+            table.matching(pattern)?;
+        }
         let optimizers = Optimizers::new(setup, &table)?;
         let trained = prepare_parameters(module, &table, prepare, &|_| true)?;
         optimizers.check_all_claimed(&table, &trained)?;
@@ -116,14 +129,21 @@ impl Engine {
         // An anomaly is looked for in the order in which it spreads.
         let turns = (exchange.overlaps() || options.detect_anomaly)
             .then(|| Turns::new(table.entries().len(), &prepare.device));
+        let compute = table
+            .entries()
+            .iter()
+            .map(|entry| prepare.precision.compute_of(&entry.path));
         let mut engine = Self {
             turns,
+            compute: compute.collect(),
+            scaler,
+            manual_scale: None,
             table,
             trained,
             optimizers,
             exchange,
             options,
-            precision: prepare.precision,
+            precision: prepare.precision.clone(),
             device: prepare.device.clone(),
             loss_reference: None,
             groups,
@@ -221,6 +241,17 @@ impl Engine {
         self.precision.compute()
     }
 
+    /// The dtype in which steps use an entry of the table.
+    pub fn compute_dtype_of(&self, parameter: usize) -> FloatDType {
+        let known = self.compute.get(parameter).copied();
+        known.unwrap_or_else(|| self.precision.compute())
+    }
+
+    /// What the loss of the next group is multiplied by before its backward pass, if there is a loss scaler.
+    pub fn loss_scale(&self) -> Option<f64> {
+        self.scaler.as_ref().map(LossScaler::scale)
+    }
+
     /// The dtype in which weights are kept.
     pub fn master_dtype(&self) -> FloatDType {
         self.precision.master()
@@ -292,14 +323,19 @@ impl Engine {
         let watch = self.options.detect_anomaly.then(Arc::<Watch>::default);
         let only = (self.optimizers.len() > 1).then_some(optimizer);
         let twin = used(self, module, only, watch.as_ref());
-        let loss = twin
-            .training_step(batch, step)
+        let loss = self
+            .precision
+            .guard("training_step", || twin.training_step(batch, step))?
             .map_err(|source| Error::step("training_step", step, source))?;
         let plain = check_loss(&loss)?;
         let weight = self.loss_weight(step)?;
+        // Also without weight, since every rank is to know the scale of the group.
+        let current = self.loss_scale().unwrap_or(1.0);
+        let group = self.groups.get_mut(optimizer);
+        let scale = group.map_or(current, |group| *group.loss_scale.get_or_insert(current));
         if weight > 0.0 {
             self.exchange.begin_backward(optimizer, last);
-            self.backward(loss, weight);
+            self.backward(loss, weight * scale);
         }
         drop(twin);
         if let Some(watch) = watch.filter(|_| weight > 0.0) {
@@ -318,13 +354,14 @@ impl Engine {
         })
     }
 
-    /// Back-propagates this rank's share of a loss.
-    fn backward(&self, loss: Tensor<1>, weight: f64) {
-        let scale = weight / self.exchange.num_ranks() as f64;
-        let loss = if scale == 1.0 {
-            loss
-        } else {
-            loss.mul_scalar(scale)
+    /// Back-propagates this rank's share of a loss, multiplied by a factor.
+    fn backward(&self, loss: Tensor<1>, factor: f64) {
+        let factor = factor / self.exchange.num_ranks() as f64;
+        let loss = match loss.dtype() {
+            _ if factor == 1.0 => loss,
+            // The product may leave the range of 16 bits.
+            DType::F16 | DType::BF16 => loss.cast(FloatDType::F32).mul_scalar(factor),
+            _ => loss.mul_scalar(factor),
         };
         drop(loss.backward());
     }
@@ -375,6 +412,7 @@ impl Engine {
     ///
     /// What the exchange returned.
     pub fn discard(&mut self) -> Result<(), Error> {
+        self.manual_scale = None;
         for (optimizer, group) in self.groups.iter_mut().enumerate() {
             *group = Group::default();
             self.exchange.discard(optimizer)?;
@@ -394,6 +432,19 @@ impl Engine {
     ) -> Result<(), Error> {
         self.optimizers.advance_epoch(metrics, logged)
     }
+}
+
+/// The loss scaler of a precision, if it has one.
+fn loss_scaler(
+    precision: Precision,
+    options: Option<LossScalerOptions>,
+) -> Result<Option<LossScaler>, Error> {
+    let options = match precision {
+        Precision::F16Mixed => Some(options.unwrap_or_default()),
+        Precision::F16True => Some(options.ok_or(Error::UnscaledF16)?),
+        _ => options,
+    };
+    options.map(LossScaler::new).transpose()
 }
 
 /// The loss without autodiff, if it is one number that can be back-propagated.

@@ -3,14 +3,14 @@ use std::collections::BTreeMap;
 use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
 
-use crate::{Engine, Error};
+use crate::{Engine, Error, LossScaler, LossScalerState};
 
 /// What a checkpoint keeps of the engine.
 #[derive(Clone, Debug, Default)]
 pub struct EngineState {
     /// The states of the optimizers: tensors named `path.leaf`.
     pub tensors: BTreeMap<String, TensorData>,
-    /// The rest: schedules, scalars, the loss reference, frozen paths.
+    /// The rest: schedules, scalars, the loss reference, the loss scaler, frozen paths.
     pub scalars: serde_json::Value,
 }
 
@@ -18,6 +18,8 @@ pub struct EngineState {
 struct SavedScalars {
     optimizers: serde_json::Value,
     loss_reference_bits: Option<u64>,
+    #[serde(default)]
+    loss_scaler: Option<LossScalerState>,
     frozen: Vec<String>,
     #[serde(default)]
     exchange: serde_json::Value,
@@ -34,6 +36,7 @@ impl Engine {
         let scalars = SavedScalars {
             optimizers,
             loss_reference_bits: self.loss_reference.map(f64::to_bits),
+            loss_scaler: self.scaler.as_ref().map(LossScaler::state),
             frozen: frozen.map(|(_, entry)| entry.path.clone()).collect(),
             exchange: self.exchange.state(),
         };
@@ -55,6 +58,10 @@ impl Engine {
                 reason: error.to_string(),
             })?;
         let inner = self.device.clone().without_autodiff();
+        let mut scaler = self.scaler.clone();
+        if let (Some(scaler), Some(state)) = (&mut scaler, saved.loss_scaler) {
+            scaler.load_state(state)?;
+        }
         self.optimizers.load_state(
             state.tensors,
             &saved.optimizers,
@@ -63,6 +70,7 @@ impl Engine {
             self.precision.master(),
         )?;
         self.discard()?;
+        self.scaler = scaler;
         self.loss_reference = saved.loss_reference_bits.map(f64::from_bits);
         for (index, entry) in self.table.entries().iter().enumerate() {
             if let Some(flag) = self.trained.get_mut(index).filter(|_| {

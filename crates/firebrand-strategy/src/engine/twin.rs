@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use burn::tensor::FloatDType;
 use firebrand_core::{AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper};
 
 use super::anomaly::Watch;
@@ -21,7 +20,6 @@ pub(super) fn used(
     module.mapped_clone(&mut UseParameters {
         engine,
         optimizer,
-        compute: engine.compute_dtype(),
         sinks: (0..engine.optimizers.len()).map(sink).collect(),
     })
 }
@@ -29,7 +27,6 @@ pub(super) fn used(
 struct UseParameters<'a> {
     engine: &'a Engine,
     optimizer: Option<usize>,
-    compute: FloatDType,
     sinks: Vec<Arc<dyn GradientSink>>,
 }
 
@@ -63,6 +60,8 @@ impl ParamMapper for UseParameters<'_> {
 
     fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, requires_grad: bool) -> AnyTensor {
         let target = self.target(info);
+        let own = self.engine.table.index_of(info.id).unwrap_or(usize::MAX);
+        let compute = self.engine.compute_dtype_of(own);
         let value = if requires_grad == target.is_some() {
             value
         } else {
@@ -73,10 +72,10 @@ impl ParamMapper for UseParameters<'_> {
         match target {
             Some((index, sink)) => {
                 let turns = self.engine.turns.as_ref();
-                let turn = turns.and_then(|turns| turns.get(self.engine.table.index_of(info.id)?));
-                parameter_use(value, turn, self.compute, index, Arc::clone(sink))
+                let turn = turns.and_then(|turns| turns.get(own));
+                parameter_use(value, turn, compute, index, Arc::clone(sink))
             }
-            None => value.cast(self.compute),
+            None => value.cast(compute),
         }
     }
 }

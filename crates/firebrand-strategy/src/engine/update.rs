@@ -47,7 +47,7 @@ impl Engine {
         outcome.ok_or(Error::NoGradient)
     }
 
-    /// Reduces the gradients of an optimizer and applies them; `None` if there are none.
+    /// Reduces the gradients of an optimizer, undoes their scale and applies them; `None` if there are none.
     pub(super) fn complete(
         &mut self,
         module: &mut dyn ErasedModule,
@@ -76,13 +76,14 @@ impl Engine {
         if reduced.failed {
             let info = group.info.as_ref();
             return self
-                .refuse(problem.unwrap_or(Error::NonFiniteElsewhere {
+                .not_finite(problem.unwrap_or(Error::NonFiniteElsewhere {
                     global_step: info.map_or(0, |info| info.global_step),
                     epoch: info.map_or(0, |info| info.epoch),
                 }))
                 .map(Some);
         }
-        self.apply(module, group.info, reduced.gradients, reduced.weight, before)
+        let weight = reduced.weight * group.loss_scale.unwrap_or(1.0);
+        self.apply(module, group.info, reduced.gradients, weight, before)
             .map(Some)
     }
 
@@ -104,7 +105,10 @@ impl Engine {
                 .and_then(|gradient| self.table.get(gradient.parameter));
             let path = entry.map_or_else(String::new, |entry| entry.path.clone());
             let info = info.unwrap_or_else(|| StepInfo::first(Stage::Train, self.device.clone()));
-            return self.refuse(non_finite_gradient(path, &info));
+            return self.not_finite(non_finite_gradient(path, &info));
+        }
+        if let Some(scaler) = &mut self.scaler {
+            scaler.update(true)?;
         }
         // Each rank has divided by the number of ranks beforehand.
         let scale = self.exchange.num_ranks() as f64 / weight;
@@ -116,8 +120,14 @@ impl Engine {
         })
     }
 
-    /// Skips an update because of a value that is not finite, or fails.
-    fn refuse(&self, error: Error) -> Result<Update, Error> {
+    /// Skips an update because of a value that is not finite, which a loss scaler expects now and then, or fails. Every rank
+    /// does the same, since the value has reached the sums of all.
+    fn not_finite(&mut self, error: Error) -> Result<Update, Error> {
+        if let Some(scaler) = &mut self.scaler {
+            scaler.update(false)?;
+            tracing::debug!("update skipped, loss scale {}: {error}", scaler.scale());
+            return Ok(Update::Skipped);
+        }
         match self.options.non_finite {
             NonFinite::Skip => {
                 tracing::warn!("update skipped: {error}");
@@ -140,7 +150,7 @@ impl Engine {
             Some(entry) => non_finite_gradient(entry.path.clone(), info),
             None => return Ok(()),
         };
-        if self.options.non_finite == NonFinite::Skip {
+        if self.options.non_finite == NonFinite::Skip || self.scaler.is_some() {
             tracing::warn!("{error}");
             return Ok(());
         }

@@ -159,7 +159,7 @@ pub fn images(seed: u64, count: usize, dtype: DType, device: &Device) -> (Tensor
 pub fn prepare(device: &Device) -> PrepareOptions {
     PrepareOptions {
         device: device.clone(),
-        precision: Precision::F32,
+        precision: Precision::F32.into(),
         seed: 1,
     }
 }

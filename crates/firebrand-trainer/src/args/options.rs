@@ -42,7 +42,7 @@ pub(super) struct Options {
     pub(super) bucket_cap_mb: Option<u64>,
 
     /// In which dtype weights are kept and steps compute
-    #[arg(long, value_name = "32-true|64-true", value_parser = values::precision)]
+    #[arg(long, value_name = "32-true|64-true|bf16-mixed|16-mixed|bf16-true|16-true", value_parser = values::precision)]
     pub(super) precision: Option<Precision>,
 
     /// Stop after this many epochs

@@ -51,8 +51,8 @@ pub(super) fn accelerator(text: &str) -> Result<Accelerator, String> {
 }
 
 pub(super) fn precision(text: &str) -> Result<Precision, String> {
-    let names = [Precision::F32, Precision::F64].map(|precision| (precision.as_str(), precision));
-    one_of(text, &names, &["bf16-mixed", "16-mixed", "bf16-true", "16-true"])
+    let names = Precision::ALL.map(|precision| (precision.as_str(), precision));
+    one_of(text, &names, &[])
 }
 
 pub(super) fn strategy(text: &str) -> Result<Strategy, String> {

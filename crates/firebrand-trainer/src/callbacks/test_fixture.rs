@@ -179,7 +179,7 @@ fn tiny() -> (Box<dyn ErasedModule>, ParamTable) {
     let table = ParamTable::take_over(&mut *module).unwrap();
     let options = PrepareOptions {
         device,
-        precision: Precision::F32,
+        precision: Precision::F32.into(),
         seed: 1,
     };
     prepare_parameters(&mut *module, &table, &options, &|_| true).unwrap();

@@ -3,7 +3,7 @@ use firebrand_core::{
     AnyBatch, AnyTensor, BoxError, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream,
     Stage, StepContext, StepInfo, seed_from,
 };
-use firebrand_strategy::{PrepareOptions, prepare_parameters};
+use firebrand_strategy::{PrecisionPolicy, PrepareOptions, prepare_parameters};
 
 use crate::Error;
 use crate::data::{AnyLoader, EpochRequest};
@@ -152,6 +152,7 @@ impl Evaluation<'_> {
             global_rank: self.world.rank(),
             world_size: self.world.size(),
             group: self.world.group().cloned(),
+            compute_dtype: self.dtype,
             ..StepInfo::first(self.stage, self.device.clone())
         })
     }
@@ -187,7 +188,8 @@ pub(super) fn step_failed(step: &StepContext, source: BoxError) -> Error {
 }
 
 /// A module in validation mode for evaluation outside a fit: lazy parameters drawn from (seed, path), everything on the
-/// device and in the dtype. The module that was given is not changed, but for lazy parameters, which become what they are.
+/// device and in the dtype in which they are kept. The module that was given is not changed, but for lazy parameters, which become
+/// what they are.
 pub(crate) fn evaluation_module(
     mut module: Box<dyn ErasedModule>,
     options: &PrepareOptions,
@@ -204,9 +206,35 @@ pub(crate) fn evaluation_module(
     let device = options.device.clone().without_autodiff();
     twin.map_params(&mut Place {
         device,
-        dtype: options.precision.compute(),
+        dtype: options.precision.master(),
     });
     Ok((twin, table))
+}
+
+/// Puts the parameters of a module in validation mode in the dtypes in which steps use them. Running statistics stay as they are.
+pub(crate) fn in_compute_dtype(module: &mut dyn ErasedModule, table: &ParamTable, policy: &PrecisionPolicy) {
+    if policy.compute() != policy.master() {
+        module.map_params(&mut Compute { table, policy });
+    }
+}
+
+struct Compute<'a> {
+    table: &'a ParamTable,
+    policy: &'a PrecisionPolicy,
+}
+
+impl ParamMapper for Compute<'_> {
+    fn wants(&mut self, info: &ParamInfo<'_>) -> bool {
+        let entry = self
+            .table
+            .index_of(info.id)
+            .and_then(|index| self.table.get(index));
+        info.initialized && entry.is_some_and(|entry| entry.kind == ParamKind::Parameter)
+    }
+
+    fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, _: bool) -> AnyTensor {
+        value.cast(self.policy.compute_of(info.path))
+    }
 }
 
 struct Place {

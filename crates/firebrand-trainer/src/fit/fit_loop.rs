@@ -127,13 +127,14 @@ impl<'a> FitLoop<'a> {
         let setup = module.configure_optimizers(&info);
         let prepare = PrepareOptions {
             device: parts.device.clone(),
-            precision: config.precision,
+            precision: config.precision_policy(),
             seed: config.seed,
         };
         let options = EngineOptions {
             clip: config.gradient_clip,
             non_finite: config.non_finite,
             detect_anomaly: config.detect_anomaly,
+            loss_scaler: config.loss_scaler,
         };
         let engine = Engine::new(
             module.as_mut(),
@@ -454,6 +455,7 @@ impl<'a> FitLoop<'a> {
             global_rank: self.parts.world.rank(),
             world_size: self.parts.world.size(),
             group: self.parts.world.group().cloned(),
+            compute_dtype: self.engine.compute_dtype(),
             ..StepInfo::first(Stage::Train, self.parts.device.clone())
         })
     }

@@ -15,7 +15,7 @@ mod train_batch;
 mod validate;
 mod validation_schedule;
 
-pub(crate) use evaluate::{Evaluation, evaluation_module};
+pub(crate) use evaluate::{Evaluation, evaluation_module, in_compute_dtype};
 pub(crate) use events::Events;
 pub(crate) use fit_loop::{FitLoop, FitParts};
 pub use predict::Predictions;

@@ -43,7 +43,9 @@ impl FitLoop<'_> {
                 .is_multiple_of(self.parts.config.log_every_n_steps)
         {
             let _span = self.parts.profiler.span("logging");
-            let values = self.step_values.read_over(&self.parts.world)?;
+            let mut values = self.step_values.read_over(&self.parts.world)?;
+            let scale = self.engine.loss_scale();
+            values.extend(scale.map(|scale| ("loss_scale".to_owned(), scale)));
             self.log_values(values);
         }
         module_hook!(self, on_train_batch_end);
@@ -123,8 +125,11 @@ impl FitLoop<'_> {
         let said = self.said();
         self.engine.say(said);
         let _span = self.parts.profiler.span("training_step");
+        let policy = self.parts.config.precision_policy();
         let mut engine = self.engine.manual(&step);
-        let outcome = self.module.manual_training_step(&mut engine, batch, &mut step);
+        let outcome = policy.guard("manual_training_step", || {
+            self.module.manual_training_step(&mut engine, batch, &mut step)
+        })?;
         let update = engine.outcome();
         let hook_logs = engine.take_logs();
         outcome.map_err(|source| match source.downcast::<firebrand_strategy::Error>() {

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::callbacks::Commands;
 use crate::options::Limit;
 
-use super::evaluate::Evaluation;
+use super::evaluate::{Evaluation, in_compute_dtype};
 use super::events::callbacks;
 use super::fit_loop::FitLoop;
 use super::report::Evaluated;
@@ -59,6 +59,11 @@ impl FitLoop<'_> {
         if let Some(weights) = weights {
             assign_weights(twin.as_mut(), &weights, &device, self.engine.master_dtype());
         }
+        in_compute_dtype(
+            twin.as_mut(),
+            self.engine.table(),
+            &self.parts.config.precision_policy(),
+        );
         Evaluation {
             stage: Stage::Validate,
             module: twin.as_ref(),
