@@ -11,7 +11,7 @@ use crate::transport::{Call, Operation, Patience, Transport};
 use crate::{Buffer, DType, Error, GroupContext, ReduceOp, Result, reduce_into};
 
 /// Up to so many bytes of all ranks together, everything is gathered everywhere: the number of rounds is what takes time.
-const GATHERED: usize = 512 << 10;
+const GATHERED: usize = 384 << 10;
 
 /// Up to so many bytes a broadcast goes down a tree.
 const TREE: usize = 64 << 10;
