@@ -1,4 +1,5 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::{Error, Result};
 
@@ -15,7 +16,17 @@ type Listener = Box<dyn Fn(&Error) + Send + Sync>;
 
 impl Health {
     /// The longest that a wait goes on without a look.
-    pub const PERIOD: std::time::Duration = std::time::Duration::from_millis(20);
+    pub const PERIOD: Duration = Duration::from_millis(20);
+
+    /// How long the monitor lets a rank speak for itself before its death, or what another says of it, counts.
+    pub(crate) const SUSPICION: Duration = Duration::from_millis(250);
+
+    /// How long the word of the monitor may take before whoever sees a connection end blames the other end: longer than the
+    /// monitor suspects, so that all ranks end with the same cause, the first.
+    pub(crate) const HEARSAY: Duration = Self::SUSPICION.saturating_mul(2);
+
+    /// How long a rank may hear of the failure that ended the monitor's own process, before that counts as the first.
+    pub(crate) const MOURNING: Duration = Self::SUSPICION.saturating_mul(3);
 
     /// Everyone is well.
     pub fn new() -> Self {

@@ -11,9 +11,6 @@ use super::outbox::{Closing, Outbox};
 use crate::control::{alarm, deadline, listen};
 use crate::{Error, Health, Result, Store};
 
-/// How long a rank may speak for itself before its death, or what another says of it, counts.
-pub(super) const GRACE: Duration = Duration::from_millis(250);
-
 /// How long a goodbye or a failure may take to reach the others.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 

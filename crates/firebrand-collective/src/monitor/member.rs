@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFd;
 
 use super::MonitorContext;
-use super::handle::{GRACE, LINGER};
+use super::handle::LINGER;
 use super::message::{Failure, MAX_FRAME, Message};
 use super::outbox::{Closing, Outbox};
 use super::pace::Pace;
@@ -106,7 +106,7 @@ impl Member {
 
     fn poll(&mut self) -> bool {
         let until = match self.lost {
-            Some(lost) => lost + GRACE,
+            Some(lost) => lost + Health::MOURNING,
             None => self.pace.next(),
         };
         let mut fds = vec![self.alarm.poll_fd()];
@@ -144,7 +144,7 @@ impl Member {
 
     /// The hub is gone. If that follows from the failure of another rank, this rank may hear of that in another way first.
     fn mourn(&mut self, lost: Instant) -> Then {
-        if lost.elapsed() < GRACE && self.outbox.closing().is_none() && !self.failed {
+        if lost.elapsed() < Health::MOURNING && self.outbox.closing().is_none() && !self.failed {
             return Then::GoOn;
         }
         self.health.fail(Failure::death(0).error());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::hello::Hello;
+use super::pacing::do_not_pace_within_a_machine;
 use super::reception::key;
 use crate::control::{Endpoint, Timed, deadline};
 use crate::{Error, GroupContext, Health, Result, Store};
@@ -78,6 +79,7 @@ impl Dial {
             .write_all(&self.hello.encode())
             .and_then(|()| stream.set_nonblocking(true))
             .map_err(|error| self.refused(address, error.to_string()))?;
+        do_not_pace_within_a_machine(&stream);
         Ok(stream)
     }
 

@@ -1,13 +1,9 @@
 //! How operations end that do not succeed, in words.
 
 use std::io::{self, ErrorKind};
-use std::time::Duration;
 
 use crate::Error;
 use crate::transport::Call;
-
-/// How long the cause of a closed connection may take to become known, before its other end is blamed.
-pub(super) const GRACE: Duration = Duration::from_millis(200);
 
 /// Whether it was only too early, and not the end.
 pub(super) fn is_passing(error: &io::Error) -> bool {

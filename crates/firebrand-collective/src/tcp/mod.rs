@@ -12,6 +12,7 @@ mod flow;
 mod hello;
 mod links;
 mod mesh;
+mod pacing;
 mod reception;
 mod ring;
 mod steps;

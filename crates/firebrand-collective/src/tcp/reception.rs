@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::hello::Hello;
+use super::pacing::do_not_pace_within_a_machine;
 use crate::control::{Gate, GateLimits, Waker, check_listener, listen};
 use crate::{GroupContext, Result};
 
@@ -87,6 +88,7 @@ impl Reception {
                 Progress::Said(hello) => {
                     // Who means another group, which listened here before, learns it from the end of the connection.
                     if let Some(rank) = hello.sender(&self.context) {
+                        do_not_pace_within_a_machine(&pending.stream);
                         admitted.push((rank, pending.stream));
                     }
                 }

@@ -9,7 +9,7 @@ use super::steps::{Kind, Step, Steps};
 use crate::{DType, Error, ReduceOp, Result, reduce_into, scale};
 
 /// How much goes out in one system call: what is worked on stays in the second-level cache.
-const CHUNK: usize = 256 << 10;
+const CHUNK: usize = 512 << 10;
 
 /// How many 16-bit floats are widened at a time.
 const WIDENED: usize = 1024;

@@ -11,16 +11,16 @@ use crate::transport::{Call, Operation, Patience, Transport};
 use crate::{Buffer, DType, Error, GroupContext, ReduceOp, Result, reduce_into};
 
 /// Up to so many bytes of all ranks together, everything is gathered everywhere: the number of rounds is what takes time.
-const GATHERED: usize = 512 << 10;
+const GATHERED: usize = 384 << 10;
 
 /// Up to so many bytes a broadcast goes down a tree.
 const TREE: usize = 64 << 10;
 
 /// How much comes in before it is reduced, at most.
-const SEGMENT: usize = 256 << 10;
+const SEGMENT: usize = 512 << 10;
 
 /// How large a part of a block is about, which goes around the ring as one.
-const PART: usize = 256 << 10;
+const PART: usize = 512 << 10;
 
 /// The ranks of a group, over TCP.
 pub(crate) struct TcpTransport {

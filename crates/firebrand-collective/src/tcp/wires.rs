@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::ending::{GRACE, how_it_ended, is_passing, mismatch};
+use super::ending::{how_it_ended, is_passing, mismatch};
 use super::flow::{Ends, Flow, Nothing};
 use super::wire::Wire;
 use crate::control::poll;
@@ -223,7 +223,7 @@ impl Wires {
     /// Why a connection ended. The other end may have called something else, or leave because of a failure elsewhere.
     fn lost(&mut self, index: usize, error: &io::Error) -> Error {
         let start = Instant::now();
-        while start.elapsed() < GRACE {
+        while start.elapsed() < Health::HEARSAY {
             if let Err(failure) = self.health.check() {
                 return failure;
             }

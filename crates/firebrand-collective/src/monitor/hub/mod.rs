@@ -12,7 +12,7 @@ use guests::{Guest, STRANGERS};
 
 use crate::control::{Alarm, Connection, Gate, Waker, poll};
 use crate::monitor::MonitorContext;
-use crate::monitor::handle::{GRACE, LINGER, PURPOSE};
+use crate::monitor::handle::{LINGER, PURPOSE};
 use crate::monitor::message::{Failure, Message};
 use crate::monitor::outbox::{Closing, Outbox};
 use crate::monitor::pace::Pace;
@@ -196,7 +196,11 @@ impl Hub {
         if failure.rank == from {
             self.decide(failure);
         } else if failure.rank == 0 || self.ranks.contains_key(&failure.rank) {
-            self.suspect(failure);
+            match &mut self.suspicion {
+                // Who is suspected and speaks of another one left because of it: that came first.
+                Some((suspected, _)) if suspected.rank == from => *suspected = failure,
+                _ => self.suspect(failure),
+            }
         } else {
             // No such rank: all that is known is that the one that says so has failed.
             self.decide(Failure {
@@ -209,7 +213,8 @@ impl Hub {
     /// Counts a failure unless the rank where it began speaks for itself soon.
     fn suspect(&mut self, failure: Failure) {
         if self.failure.is_none() {
-            self.suspicion.get_or_insert((failure, Instant::now() + GRACE));
+            self.suspicion
+                .get_or_insert((failure, Instant::now() + Health::SUSPICION));
         }
     }
 

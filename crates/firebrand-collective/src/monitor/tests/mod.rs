@@ -186,6 +186,25 @@ fn what_one_rank_says_of_another_counts_after_a_while() {
     }
 }
 
+/// Rank 3 saw rank 2 leave, and says so first; rank 2 left because of rank 1.
+#[test]
+fn who_is_suspected_and_speaks_of_another_one_is_believed() {
+    for last_word in [None, Some("loss is nan")] {
+        let ranks = start(&store(), 4);
+        ranks[3].1.fail(closed(2));
+        thread::sleep(Duration::from_millis(30));
+        ranks[2].1.fail(closed(1));
+        if let Some(cause) = last_word {
+            thread::sleep(Duration::from_millis(30));
+            ranks[1].0.fail(cause);
+        }
+        let cause = last_word.unwrap_or("it closed its connection");
+        for rank in [0, 1] {
+            assert_eq!(failure(&ranks[rank].1), format!("rank 1 failed: {cause}"));
+        }
+    }
+}
+
 #[test]
 fn who_ends_without_leaving_has_failed() {
     for failing in [1, 0] {

@@ -4,8 +4,8 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use super::message::Message;
-use crate::tcp::ending::{GRACE, how_it_ended};
-use crate::{Error, GroupContext, Result};
+use crate::tcp::ending::how_it_ended;
+use crate::{Error, GroupContext, Health, Result};
 
 /// One direction between this rank and another: its messages, and its connection.
 pub(super) struct Direction {
@@ -96,7 +96,11 @@ impl Direction {
             format!("{verb} of message {sequence} {shape} {preposition} rank {global}")
         };
         context.health.check()?;
-        if let Some((_, how)) = self.lost.as_ref().filter(|(since, _)| since.elapsed() >= GRACE) {
+        if let Some((_, how)) = self
+            .lost
+            .as_ref()
+            .filter(|(since, _)| since.elapsed() >= Health::HEARSAY)
+        {
             return Err(Error::RankFailed {
                 rank: global,
                 cause: format!(

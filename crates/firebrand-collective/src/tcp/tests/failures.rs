@@ -1,6 +1,7 @@
 use std::time::Instant;
 
 use super::*;
+use crate::{Monitor, MonitorContext};
 
 const SHORT: Duration = Duration::from_millis(400);
 
@@ -159,4 +160,71 @@ fn a_failure_that_is_known_ends_the_wait() {
         reporter.join().unwrap();
     });
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+/// Rank 1 leaves, which its neighbours in the ring see, and the other two see only that those leave. Whether rank 1 says why a little
+/// later or never, all end with the first cause that is known.
+#[test]
+fn the_first_cause_reaches_who_sees_only_what_follows_from_it() {
+    let start = Instant::now();
+    for speaks in [true, false] {
+        let errors = as_ranks(contexts_from_zero(5), |context| {
+            fail_with_a_monitor(context, speaks)
+        });
+        for error in errors {
+            let cause = if speaks {
+                "loss is nan"
+            } else {
+                "the connection to it was closed"
+            };
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("rank 1 failed: {cause}")), "{text}");
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+/// Those of ranks that have the same numbers in the group and among all, as a monitor wants them.
+fn contexts_from_zero(ranks: usize) -> Vec<GroupContext> {
+    let mut contexts = contexts(ranks);
+    for context in &mut contexts {
+        context.global_ranks = (0..ranks).collect();
+    }
+    contexts
+}
+
+fn fail_with_a_monitor(context: GroupContext, speaks: bool) -> Error {
+    let number = context.rank;
+    let monitor = Monitor::start(MonitorContext {
+        store: Arc::clone(&context.store),
+        global_rank: number,
+        world_size: context.global_ranks.len(),
+        address: context.address,
+        secret: Arc::clone(&context.secret),
+        health: Arc::clone(&context.health),
+        heartbeat: Duration::from_millis(100),
+        silence: SOON,
+        timeout: SOON,
+    })
+    .unwrap();
+    let mut rank = Rank::connect(context).unwrap();
+    rank.barrier().unwrap();
+    if number != 1 {
+        let error = error_of(rank.sum(&vec![1.0; 1 << 20]));
+        // As a group does it.
+        rank.context.health.fail(error.clone());
+        drop(rank);
+        drop(monitor);
+        return error;
+    }
+    drop(rank);
+    std::thread::sleep(Duration::from_millis(350));
+    if speaks {
+        monitor.fail("loss is nan");
+    }
+    let start = Instant::now();
+    while monitor.global_failure().is_none() && start.elapsed() < SOON {
+        std::thread::sleep(Health::PERIOD);
+    }
+    monitor.global_failure().unwrap()
 }

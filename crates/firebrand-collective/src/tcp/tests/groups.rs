@@ -1,4 +1,6 @@
 use super::*;
+#[cfg(target_os = "linux")]
+use crate::tcp::mesh;
 use crate::{Backend, connect};
 
 fn ones(len: usize) -> Buffer {
@@ -80,5 +82,15 @@ fn shared_memory_within_nodes_and_tcp_between_them_agree_with_tcp_alone() {
     });
     for (left, right) in nodes.iter().flatten().zip(alone.iter().flatten()) {
         assert_eq!(left.bytes(), right.bytes());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn connections_within_a_machine_are_not_paced() {
+    for streams in as_ranks(contexts(3), |context| mesh::connect(&context).unwrap()) {
+        for stream in streams.iter().flatten() {
+            assert_eq!(rustix::net::sockopt::tcp_congestion(stream).unwrap(), "reno");
+        }
     }
 }
