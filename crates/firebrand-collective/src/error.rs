@@ -85,6 +85,29 @@ impl Error {
         Self::Argument(text.into())
     }
 
+    /// Which rank failed, and why, as others are to hear of it from this rank: the one that this error names, or this one.
+    pub(crate) fn blame(&self, this_rank: usize) -> (usize, String) {
+        match self {
+            Self::RankFailed { rank, cause } => (*rank, cause.clone()),
+            Self::Timeout {
+                operation,
+                waiting_for,
+                after,
+            } => match waiting_for[..] {
+                [missing] => (
+                    missing,
+                    format!(
+                        "it did not come to {operation} within {} s, and rank {this_rank} was still waiting for rank {missing} (is its \
+                         process stopped, or is it busy with something that the others are not? FIREBRAND_TIMEOUT sets the limit)",
+                        after.as_secs_f64()
+                    ),
+                ),
+                _ => (this_rank, self.to_string()),
+            },
+            other => (this_rank, other.to_string()),
+        }
+    }
+
     /// What the operating system refused, with its answer.
     pub fn system(what: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self::System {

@@ -1,7 +1,11 @@
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::{Error, Result};
+
+/// What stands between the cause of a failure and the phase of the rank.
+const WAS: &str = "; it was ";
 
 /// Whether the ranks of a run are well, as this rank knows it. All groups of a process share one.
 ///
@@ -10,9 +14,17 @@ use crate::{Error, Result};
 pub struct Health {
     failure: OnceLock<Error>,
     listeners: Mutex<Vec<Listener>>,
+    phases: Mutex<Phases>,
 }
 
 type Listener = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// What ranks are doing, as far as this one knows.
+#[derive(Default)]
+struct Phases {
+    others: BTreeMap<usize, String>,
+    listeners: Vec<Box<dyn Fn(&str) + Send + Sync>>,
+}
 
 impl Health {
     /// The longest that a wait goes on without a look.
@@ -45,8 +57,44 @@ impl Health {
         }
     }
 
+    /// Says what this rank is doing from now on, such as `validating`, for the others to know where it was if it fails.
+    pub fn set_phase(&self, phase: &str) {
+        for listener in &self.phases().listeners {
+            listener(phase);
+        }
+    }
+
+    /// Calls a function whenever this rank says what it is doing.
+    pub(crate) fn on_phase(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        self.phases().listeners.push(Box::new(listener));
+    }
+
+    /// Takes down what another rank is doing.
+    pub(crate) fn note_phase(&self, rank: usize, phase: String) {
+        self.phases().others.insert(rank, phase);
+    }
+
+    /// The failure of a rank with what that was doing, if it is known and not said yet.
+    pub(crate) fn with_phase(&self, failure: Error) -> Error {
+        let Error::RankFailed { rank, mut cause } = failure else {
+            return failure;
+        };
+        let phases = self.phases();
+        if let Some(phase) = phases.others.get(&rank)
+            && !cause.contains(WAS)
+        {
+            cause = format!("{cause}{WAS}{phase}");
+        }
+        Error::RankFailed { rank, cause }
+    }
+
+    fn phases(&self) -> MutexGuard<'_, Phases> {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reports a failure. Only the first counts, since others follow from it; returns whether this was it.
     pub fn fail(&self, failure: Error) -> bool {
+        let failure = self.with_phase(failure);
         let first = self.failure.set(failure).is_ok();
         if let (true, Some(failure)) = (first, self.failure.get()) {
             for listener in &*self.listeners.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -139,6 +139,12 @@ impl Monitor {
                 outbox.report(Failure::of(error, rank));
             }
         });
+        let told = Arc::downgrade(&outbox);
+        context.health.on_phase(move |phase| {
+            if let Some(outbox) = told.upgrade() {
+                outbox.phase(phase);
+            }
+        });
         let absent = outbox.wait_arrived(until, &context.health)?;
         if absent.is_empty() {
             return Ok(monitor);

@@ -84,6 +84,9 @@ impl Member {
             self.health.fail(Failure::silence(0, self.silence).error());
             return Then::End;
         }
+        if let Some(phase) = self.outbox.take_phase() {
+            self.send(&Message::Phase(phase));
+        }
         if let Some(failure) = self.outbox.take_report()
             && !self.failed
         {
@@ -132,6 +135,7 @@ impl Member {
                 }
                 Ok(Message::Goodbye) => return Ok(Then::End),
                 Ok(Message::Heartbeat) => {}
+                Ok(Message::Phase(phase)) => self.health.note_phase(0, phase),
                 Ok(_) | Err(_) => return Err(io::ErrorKind::InvalidData.into()),
             }
         }

@@ -17,16 +17,8 @@ pub(super) struct Failure {
 impl Failure {
     /// What an error of this rank means to the others: it speaks of another rank, or of this one.
     pub fn of(error: &Error, this_rank: usize) -> Self {
-        match error {
-            Error::RankFailed { rank, cause } => Self {
-                rank: *rank,
-                cause: cause.clone(),
-            },
-            other => Self {
-                rank: this_rank,
-                cause: other.to_string(),
-            },
-        }
+        let (rank, cause) = error.blame(this_rank);
+        Self { rank, cause }
     }
 
     /// The failure of a rank whose connection ended.
@@ -67,6 +59,8 @@ pub(super) enum Message {
     Refused(String),
     /// Still alive.
     Heartbeat,
+    /// What the sender does from now on.
+    Phase(String),
     /// Leaves as planned.
     Goodbye,
     /// A rank failed.
@@ -81,6 +75,7 @@ impl Message {
             Self::Refused(reason) => with_text(vec![2], reason),
             Self::Heartbeat => vec![3],
             Self::Goodbye => vec![4],
+            Self::Phase(phase) => with_text(vec![6], phase),
             Self::Failed(failure) => with_text(with_number(5, failure.rank), &failure.cause),
         }
     }
@@ -99,6 +94,7 @@ impl Message {
                 rank: fields.u32()? as usize,
                 cause: fields.text(MAX_CAUSE)?.to_owned(),
             }),
+            6 => Self::Phase(fields.text(MAX_CAUSE)?.to_owned()),
             _ => return Err(Malformed("there is no such message")),
         };
         fields.end()?;

@@ -16,6 +16,8 @@ pub(super) struct Outbox {
 struct State {
     /// A failure that this rank knows of, until the thread takes it.
     report: Option<Failure>,
+    /// What this rank does from now on, until the thread takes it.
+    phase: Option<String>,
     /// Whether a failure is still to be told to others.
     telling: bool,
     /// The ranks that have not come yet.
@@ -69,6 +71,11 @@ impl Outbox {
         });
     }
 
+    /// Asks the thread to tell what this rank does from now on.
+    pub fn phase(&self, phase: &str) {
+        self.post(|state| state.phase = Some(phase.to_owned()));
+    }
+
     /// Asks the thread to end.
     pub fn close(&self, closing: Closing) {
         self.post(|state| {
@@ -79,6 +86,11 @@ impl Outbox {
     /// For the thread: the failure that was reported.
     pub fn take_report(&self) -> Option<Failure> {
         self.state().report.take()
+    }
+
+    /// For the thread: what this rank does from now on, if that is to be told.
+    pub fn take_phase(&self) -> Option<String> {
+        self.state().phase.take()
     }
 
     /// For the thread: how to end, if it is to.

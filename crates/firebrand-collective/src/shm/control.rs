@@ -6,13 +6,19 @@ use rustix::thread::futex::{self, Timespec};
 
 use super::memory::{Mapping, Payload};
 use crate::transport::{Call, Patience};
-use crate::{Error, Result};
+use crate::{Error, Health, Result};
 
 /// The most bytes of a buffer that are passed in the control memory, where one synchronisation is enough.
 pub(super) const INLINE: usize = 8192;
 
 /// How long a wait spins, if every rank has a core: about what it costs to sleep and be woken.
 const SPIN: Duration = Duration::from_micros(30);
+
+/// A rank gave up because something failed.
+const FAILED: u32 = 1;
+
+/// A rank left the group, and says no more.
+const LEFT: u32 = 2;
 
 /// How far a rank has come. Each counter only ever grows.
 #[derive(Clone, Copy)]
@@ -33,7 +39,7 @@ pub(super) struct RankArea {
     progress: [AtomicU64; 4],
     /// Changes with each step forward; what the others sleep on.
     event: AtomicU32,
-    /// Whether the rank has given up, for the reason in `failure`.
+    /// Whether the rank has given up, for the reason in `failure`: zero, [`FAILED`] or [`LEFT`].
     failed: AtomicU32,
     /// The core on which the rank was last seen.
     core: AtomicU32,
@@ -204,15 +210,22 @@ impl Control {
                 }
             }
         }
+        let mut left = None;
         loop {
-            let failed = area.failed.load(Acquire) != 0;
+            let failed = area.failed.load(Acquire);
             // What a rank had done before it gave up still counts.
             if reached() {
                 return Ok(());
             }
             patience.check(|| self.missing(progress, value))?;
-            if failed {
-                return Err(self.failure(rank));
+            if failed != 0 {
+                // Who leaves without a word may follow another failure, of which this rank hears soon.
+                let left = *left.get_or_insert_with(Instant::now);
+                if failed != LEFT || left.elapsed() >= Health::HEARSAY {
+                    return Err(self.failure(rank));
+                }
+                std::thread::sleep(Health::PERIOD / 2);
+                continue;
             }
             area.sleepers.0.fetch_add(1, SeqCst);
             let event = area.event.load(SeqCst);
@@ -240,11 +253,8 @@ impl Control {
 
     /// This rank will not go on: ends what waits for it, with the reason.
     pub(super) fn give_up(&self, reason: &Error) {
-        let (rank, cause) = match reason {
-            // It is the first failure that counts, wherever it was.
-            Error::RankFailed { rank, cause } => (*rank, cause.clone()),
-            other => (self.global_ranks[self.rank], other.to_string()),
-        };
+        // It is the first failure that counts, wherever it was.
+        let (rank, cause) = reason.blame(self.global_ranks[self.rank]);
         let area = self.area(self.rank);
         if area.failed.load(Relaxed) != 0 {
             return;
@@ -252,7 +262,12 @@ impl Control {
         area.failure.rank.store(rank as u64, Relaxed);
         area.failure.len.store(cause.len() as u64, Relaxed);
         area.failure.text.write(cause.as_bytes());
-        area.failed.store(1, Release);
+        let how = if matches!(reason, Error::Aborted(_)) {
+            LEFT
+        } else {
+            FAILED
+        };
+        area.failed.store(how, Release);
         self.wake();
     }
 

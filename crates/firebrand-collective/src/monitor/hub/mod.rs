@@ -91,6 +91,9 @@ impl Hub {
         }
         self.hear_guests(&guests);
         self.admit_guests();
+        if let Some(phase) = self.outbox.take_phase() {
+            self.send_to_all(&Message::Phase(phase));
+        }
         if let Some(failure) = self.outbox.take_report() {
             self.hear(failure, 0);
         }
@@ -165,6 +168,7 @@ impl Hub {
         for message in messages {
             match message {
                 Message::Heartbeat => {}
+                Message::Phase(phase) => self.health.note_phase(rank, phase),
                 Message::Failed(failure) => self.hear(failure, rank),
                 Message::Goodbye => {
                     self.ranks.insert(rank, Rank::Gone);
@@ -224,6 +228,7 @@ impl Hub {
             return;
         }
         self.suspicion = None;
+        let failure = Failure::of(&self.health.with_phase(failure.error()), 0);
         self.failure = Some(failure.clone());
         self.send_to_all(&Message::Failed(failure.clone()));
         self.health.fail(failure.error());

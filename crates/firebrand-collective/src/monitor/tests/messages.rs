@@ -7,6 +7,7 @@ fn messages_survive_their_encoding_and_other_bytes_are_none() {
         Message::Welcome,
         Message::Refused("no".to_owned()),
         Message::Heartbeat,
+        Message::Phase("validating".to_owned()),
         Message::Goodbye,
         Message::Failed(Failure {
             rank: 3,

@@ -121,6 +121,25 @@ fn a_failure_is_told_to_all_with_the_rank_where_it_began() {
 }
 
 #[test]
+fn a_failure_is_told_with_what_the_rank_was_doing() {
+    for failing in [2, 0] {
+        let ranks = start(&store(), 3);
+        ranks[failing].1.set_phase("starting");
+        ranks[failing].1.set_phase("validating");
+        ranks[1].1.set_phase("training");
+        ranks[failing].0.fail("out of memory");
+        let others = (0..3).filter(|rank| *rank != failing);
+        for rank in others {
+            let text = failure(&ranks[rank].1);
+            assert_eq!(
+                text,
+                format!("rank {failing} failed: out of memory; it was validating")
+            );
+        }
+    }
+}
+
+#[test]
 fn what_fails_elsewhere_in_a_process_is_told_too() {
     for failing in [1, 0] {
         let ranks = start(&store(), 3);
@@ -133,7 +152,9 @@ fn what_fails_elsewhere_in_a_process_is_told_too() {
             let text = failure(health);
             assert!(text.contains("seq 41 all_reduce"), "{text}");
             assert!(
-                rank == failing || text.contains(&format!("rank {failing} failed")),
+                rank == failing
+                    || text.contains("rank 2 failed")
+                        && text.contains(&format!("rank {failing} was still waiting")),
                 "{text}"
             );
         }

@@ -102,9 +102,10 @@ fn a_rank_that_does_not_come_is_named_at_the_deadline() {
         );
         assert!((timeout..5 * timeout).contains(after), "{after:?}");
     }
+    // The late one learns that it is its own absence that the others could not wait for.
     let (error, after) = &outcomes[1];
     assert!(
-        matches!(error, Error::RankFailed { rank: 10 | 12, cause } if cause.contains("waiting for rank 11")),
+        matches!(error, Error::RankFailed { rank: 11, cause } if cause.contains("waiting for rank 11")),
         "{error}"
     );
     assert!(*after < timeout / 2, "{after:?}");
@@ -162,6 +163,23 @@ fn a_rank_that_gives_up_or_leaves_takes_the_others_with_it() {
                 error.contains("rank 11 failed") && error.contains("left"),
                 "{error}"
             );
+        }
+    });
+    // Who leaves because of something else is not blamed by those who hear of it a little later.
+    with_ranks(2, PATIENT, |mut rank| {
+        rank.barrier().unwrap();
+        if rank.rank == 0 {
+            let health = Arc::clone(&rank.health);
+            let told = std::thread::spawn(move || {
+                std::thread::sleep(Health::SUSPICION);
+                health.fail(Error::RankFailed {
+                    rank: 77,
+                    cause: "it was killed".to_owned(),
+                });
+            });
+            let error = rank.barrier().unwrap_err();
+            told.join().unwrap();
+            assert!(matches!(error, Error::RankFailed { rank: 77, .. }), "{error}");
         }
     });
 }
