@@ -2,7 +2,7 @@ use burn::tensor::Tensor;
 use firebrand_core::{BoxError, ErasedModule, LogEntry, ManualEngine, StepContext, StepInfo};
 
 use super::twin::used;
-use super::{Group, check_loss};
+use super::{Group, check_loss, check_ranks};
 use crate::{Engine, Error, Update};
 
 /// One manual training step: what [`firebrand_core::ManualOptimization`] drives.
@@ -61,6 +61,7 @@ impl ManualEngine for Manual<'_> {
             self.engine.exchange.begin_backward(optimizer, false);
         }
         drop(loss.backward());
+        check_ranks(&self.info)?;
         self.losses.push((plain, self.info.clone()));
         Ok(())
     }

@@ -307,6 +307,7 @@ impl Engine {
             drop(loss.backward());
         }
         drop(twin);
+        check_ranks(step.info())?;
         if let Some(watch) = watch.filter(|_| scale > 0.0) {
             self.check_anomaly(&plain, &watch, step.info())?;
         }
@@ -388,6 +389,14 @@ impl Engine {
     ) -> Result<(), Error> {
         self.optimizers.advance_epoch(metrics, logged)
     }
+}
+
+/// Fails with what has become of the ranks: a layer that communicates in a backward pass has no other way to say so, and its
+/// gradients are not numbers then.
+fn check_ranks(info: &StepInfo) -> Result<(), Error> {
+    info.group
+        .as_ref()
+        .map_or(Ok(()), |group| Ok(group.health().check()?))
 }
 
 /// The loss without autodiff, if it is one number that can be back-propagated.
