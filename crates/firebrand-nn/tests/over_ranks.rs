@@ -156,7 +156,7 @@ fn one_value_per_rank_is_enough_for_two() {
 
 #[test]
 fn a_rank_that_leaves_before_the_forward_pass_is_named() {
-    let outcomes = on_ranks(3, |group| {
+    let outcomes = on_mortal_ranks(3, |group| {
         let norm = BatchNormConfig::new(FEATURES)
             .with_synchronize(true)
             .init(&device())
@@ -177,13 +177,13 @@ fn a_rank_that_leaves_before_the_forward_pass_is_named() {
         let Error::Ranks(cause) = error else {
             panic!("{error}")
         };
-        assert!(cause.to_string().contains("rank"), "{cause}");
+        assert!(cause.to_string().contains("rank 1"), "{cause}");
     }
 }
 
 #[test]
 fn a_rank_that_leaves_before_the_backward_pass_leaves_no_numbers_and_its_name() {
-    let outcomes = on_ranks(2, |group| {
+    let outcomes = on_mortal_ranks(2, |group| {
         let norm = BatchNormConfig::new(FEATURES)
             .with_synchronize(true)
             .init(&device())

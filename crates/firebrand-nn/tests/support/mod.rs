@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use firebrand_collective::{Backend, GroupContext, Health, MemoryStore, ProcessGroup, Store, connect};
+use firebrand_collective::{
+    Backend, GroupContext, Health, MemoryStore, Monitor, MonitorContext, ProcessGroup, Store, connect,
+};
 use firebrand_core::{Stage, StepContext, StepInfo};
 use firebrand_nn::{BatchNorm, BatchNormConfig};
 
@@ -35,26 +37,62 @@ pub fn on_ranks<T: Send + 'static>(
     ranks: usize,
     run: impl Fn(Arc<dyn ProcessGroup>) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
+    let outcomes = on_mortal_ranks(ranks, move |group| Some(run(group)));
+    outcomes.into_iter().flatten().collect()
+}
+
+/// The same; a rank that returns nothing is gone without a word.
+pub fn on_mortal_ranks<T: Send + 'static>(
+    ranks: usize,
+    run: impl Fn(Arc<dyn ProcessGroup>) -> Option<T> + Send + Sync + 'static,
+) -> Vec<Option<T>> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let run = Arc::new(run);
     let threads: Vec<_> = (0..ranks)
         .map(|rank| {
             let (store, run) = (Arc::clone(&store), Arc::clone(&run));
-            std::thread::spawn(move || {
-                let context = GroupContext {
-                    store,
-                    rank,
-                    global_ranks: (0..ranks).collect(),
-                    health: Arc::new(Health::new()),
-                    address: Ipv4Addr::LOCALHOST.into(),
-                    secret: Arc::from(&b"secret"[..]),
-                    timeout: Duration::from_secs(20),
-                };
-                run(connect(context, Backend::Auto).unwrap())
-            })
+            std::thread::spawn(move || as_rank(rank, ranks, store, &*run))
         })
         .collect();
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+fn as_rank<T>(
+    rank: usize,
+    ranks: usize,
+    store: Arc<dyn Store>,
+    run: &dyn Fn(Arc<dyn ProcessGroup>) -> Option<T>,
+) -> Option<T> {
+    let health = Arc::new(Health::new());
+    let (address, secret): (_, Arc<[u8]>) = (Ipv4Addr::LOCALHOST.into(), Arc::from(&b"secret"[..]));
+    let timeout = Duration::from_secs(60);
+    let monitor = Monitor::start(MonitorContext {
+        store: Arc::clone(&store),
+        global_rank: rank,
+        world_size: ranks,
+        address,
+        secret: Arc::clone(&secret),
+        health: Arc::clone(&health),
+        heartbeat: MonitorContext::DEFAULT_HEARTBEAT,
+        silence: MonitorContext::DEFAULT_SILENCE,
+        timeout,
+    })
+    .unwrap();
+    let context = GroupContext {
+        store,
+        rank,
+        global_ranks: (0..ranks).collect(),
+        health,
+        address,
+        secret,
+        timeout,
+    };
+    let outcome = run(connect(context, Backend::Auto).unwrap());
+    if outcome.is_some() {
+        // With a failure there is no goodbye.
+        let _ = monitor.leave();
+    }
+    outcome
 }
 
 /// Values that look random and are the same everywhere: of a standard deviation near one, about `offset`.
