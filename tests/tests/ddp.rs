@@ -34,13 +34,18 @@ fn succeeded(output: &Output) {
 
 /// `train_loss` by step.
 fn curve(root: &Path) -> Vec<f64> {
+    column(root, "train_loss")
+}
+
+/// The values of a metric in the order in which they were logged.
+fn column(root: &Path, metric: &str) -> Vec<f64> {
     let text = std::fs::read_to_string(root.join("ranks/version_0/metrics.csv")).unwrap();
     let mut lines = text.lines();
     let column = lines
         .next()
         .unwrap()
         .split(',')
-        .position(|name| name == "train_loss")
+        .position(|name| name == metric)
         .unwrap();
     lines
         .filter_map(|line| line.split(',').nth(column)?.parse().ok())
@@ -76,6 +81,30 @@ fn the_loss_curve_is_that_of_one_device() {
                 tolerance,
                 &format!("{ranks} ranks, {precision}"),
             );
+        }
+    }
+}
+
+/// Batch norm over ranks is batch norm over the whole batch: in training, where gradients flow through the statistics of all ranks, and
+/// in evaluation, which takes the running ones.
+#[test]
+fn batch_norm_over_ranks_is_that_of_one_device_with_the_whole_batch() {
+    for (precision, tolerance) in [("64-true", 1e-9), ("32-true", 1e-3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let common = format!("--precision {precision} --max-steps 50 --batch-norm");
+        let one = folder.path().join("one");
+        succeeded(&run(&one, &common));
+        let (losses, validation) = (curve(&one), column(&one, "val_loss"));
+        assert_eq!((losses.len(), validation.len()), (50, 3));
+        for ranks in [2, 3] {
+            let several = folder.path().join(ranks.to_string());
+            succeeded(&run(
+                &several,
+                &format!("{common} --devices {ranks} --strategy ddp"),
+            ));
+            let what = format!("{ranks} ranks, {precision}");
+            assert_close(&losses, &curve(&several), tolerance, &what);
+            assert_close(&validation, &column(&several, "val_loss"), tolerance, &what);
         }
     }
 }
@@ -198,6 +227,29 @@ fn a_rank_that_fails_ends_all_and_is_named() {
         if rank != 0 && !matches!(fault, "nan" | "unused") {
             assert!(said.contains(&format!("rank {rank}")), "{fault}: {said}");
         }
+    }
+}
+
+/// A rank that dies while the others wait for its part of a batch norm, in the forward pass and in the backward pass.
+#[test]
+fn a_rank_that_is_killed_in_a_batch_norm_is_named() {
+    for (fault, more) in [
+        ("kill", ""),
+        ("backward", ""),
+        ("backward", "--detect-anomaly true"),
+        ("backward", "--accumulate-grad-batches 2"),
+    ] {
+        let (output, took) = failing(&format!("--devices 3 --batch-norm --fault {fault} {more}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{fault} {more}: {said}");
+        assert!(
+            took < Duration::from_secs(25),
+            "{fault} {more} took {took:?}: {said}"
+        );
+        for part in ["rank 1", "signal 9"] {
+            assert!(said.contains(part), "{fault} {more}: {said}");
+        }
+        assert!(!said.contains("not finite"), "{fault} {more}: {said}");
     }
 }
 

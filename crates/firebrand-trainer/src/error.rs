@@ -152,12 +152,20 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// What went wrong between ranks, if that is what it is.
+    /// What went wrong between ranks, if that is what it is: also in a step of the user's, which a layer in it or a collective of
+    /// its own has told that another rank failed.
     pub(crate) fn of_ranks(&self) -> Option<&firebrand_collective::Error> {
-        match self {
-            Self::Ranks(error) | Self::Strategy(firebrand_strategy::Error::Ranks(error)) => Some(error),
-            _ => None,
+        if let Self::Ranks(error) | Self::Strategy(firebrand_strategy::Error::Ranks(error)) = self {
+            return Some(error);
         }
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            if let Some(error @ firebrand_collective::Error::RankFailed { .. }) = error.downcast_ref() {
+                return Some(error);
+            }
+            cause = error.source();
+        }
+        None
     }
 
     /// The exit code that belongs to it: 130 and 143 for signals, 2 for a usage error, 1 for the rest.

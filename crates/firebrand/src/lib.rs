@@ -12,6 +12,8 @@ pub use firebrand_core::*;
 pub use firebrand_derive::Batch;
 /// Who a process is among the ranks, and how they come together without a trainer.
 pub use firebrand_launch as launch;
+/// The few layers that Burn's cannot be: batch norm over ranks, attention whose softmax is float32.
+pub use firebrand_nn as nn;
 pub use firebrand_strategy as strategy;
 pub use firebrand_strategy::{
     GradientClip, GradientCompression, LossScaler, LossScalerOptions, NonFinite, Precision,

@@ -12,6 +12,7 @@ use burn::tensor::activation::tanh;
 use burn::tensor::{Device, Int, Tensor};
 use clap::{Parser, ValueEnum};
 use firebrand::metrics::MeanSquaredError;
+use firebrand::nn::{BatchNorm, BatchNormConfig};
 use firebrand::prelude::*;
 
 #[derive(Parser, Clone)]
@@ -28,6 +29,9 @@ struct Args {
     /// In which update.
     #[arg(long, default_value_t = 5)]
     fault_step: u64,
+    /// Normalise the hidden layer with the statistics of all ranks.
+    #[arg(long)]
+    batch_norm: bool,
     /// A folder in which each rank writes down which samples it has seen.
     #[arg(long)]
     samples: Option<std::path::PathBuf>,
@@ -43,6 +47,8 @@ enum Fault {
     Error,
     Panic,
     Kill,
+    /// Kill between the forward and the backward pass.
+    Backward,
     Stop,
     Slow,
     Nan,
@@ -61,6 +67,7 @@ struct Points {
 #[derive(Module, Debug)]
 struct Net {
     hidden: Linear,
+    norm: Option<BatchNorm>,
     output: Linear,
     spare: Linear,
     #[module(skip)]
@@ -73,21 +80,28 @@ struct Plan {
     fault: Option<String>,
     rank: usize,
     step: u64,
+    batch_norm: bool,
     samples: Option<std::path::PathBuf>,
 }
 
 impl Net {
-    fn new(device: &Device, plan: Plan) -> Self {
-        Self {
+    fn new(device: &Device, plan: Plan) -> Result<Self> {
+        let norm = BatchNormConfig::new(32).with_synchronize(true);
+        Ok(Self {
             hidden: LinearConfig::new(4, 32).init(device),
+            norm: plan.batch_norm.then(|| norm.init(device)).transpose()?,
             output: LinearConfig::new(32, 2).init(device),
             spare: LinearConfig::new(4, 2).init(device),
             plan,
-        }
+        })
     }
 
-    fn forward(&self, features: Tensor<2>) -> Tensor<2> {
-        self.output.forward(tanh(self.hidden.forward(features)))
+    fn forward(&self, features: Tensor<2>, step: &StepContext) -> Result<Tensor<2>> {
+        let mut hidden = self.hidden.forward(features);
+        if let Some(norm) = &self.norm {
+            hidden = norm.forward(hidden, step)?;
+        }
+        Ok(self.output.forward(tanh(hidden)))
     }
 
     fn is_due(&self, step: &StepContext) -> bool {
@@ -98,10 +112,6 @@ impl Net {
         if !self.is_due(step) {
             return Ok(());
         }
-        let signal = |name: &str| {
-            let id = std::process::id().to_string();
-            let _ = std::process::Command::new("kill").args([name, &id]).status();
-        };
         match self.plan.fault.as_deref() {
             Some("error") => return Err("the disk of the dataset is gone".into()),
             #[allow(clippy::panic)] // That is what is tried.
@@ -113,6 +123,11 @@ impl Net {
         }
         Ok(())
     }
+}
+
+fn signal(name: &str) {
+    let id = std::process::id().to_string();
+    let _ = std::process::Command::new("kill").args([name, &id]).status();
 }
 
 impl LightningModule for Net {
@@ -138,13 +153,16 @@ impl LightningModule for Net {
                 indices.join(" ")
             )?;
         }
-        let mut output = self.forward(batch.features.clone());
+        let mut output = self.forward(batch.features.clone(), step)?;
         if self.plan.fault.as_deref() != Some("unused") || step.global_rank() != self.plan.rank {
             output = output + self.spare.forward(batch.features);
         }
         let mut loss = (output - batch.targets).powf_scalar(2.0).mean();
         if self.plan.fault.as_deref() == Some("nan") && self.is_due(step) {
             loss = loss * f32::NAN;
+        }
+        if self.plan.fault.as_deref() == Some("backward") && self.is_due(step) {
+            signal("-KILL");
         }
         step.log("train_loss", &loss);
         Ok(loss)
@@ -154,7 +172,7 @@ impl LightningModule for Net {
         if self.plan.fault.as_deref() == Some("validation") && step.global_rank() == self.plan.rank {
             return Err("the validation data is gone".into());
         }
-        let output = self.forward(batch.features);
+        let output = self.forward(batch.features, step)?;
         step.log(
             "val_loss",
             (output.clone() - batch.targets.clone()).powf_scalar(2.0).mean(),
@@ -224,9 +242,10 @@ fn train(args: &Args) -> Result<()> {
             .and_then(|fault| Some(fault.to_possible_value()?.get_name().to_owned())),
         rank: args.fault_rank,
         step: args.fault_step,
+        batch_norm: args.batch_norm,
         samples: args.samples.clone(),
     };
-    let fitted = trainer.fit(Net::new(&Device::flex(), plan), data.clone())?;
+    let fitted = trainer.fit(Net::new(&Device::flex(), plan)?, data.clone())?;
     if args.evaluate {
         let evaluated = trainer.validate(&fitted.module, data.clone())?;
         let predicted = trainer.predict(&fitted.module, data)?;

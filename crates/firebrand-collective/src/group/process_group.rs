@@ -63,6 +63,17 @@ pub trait ProcessGroup: Send + Sync {
     ///
     /// If the list names a rank twice or one that does not exist, or the group cannot be made.
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn ProcessGroup>>>;
+
+    /// The group of the same ranks for what layers exchange inside a forward or backward pass.
+    ///
+    /// It has a queue of its own, so that its operations neither wait for the reducer's, which are queued here while the backward
+    /// pass goes on, nor come between them. It is made at the first call, in which every rank takes part; every later call
+    /// gives the same. It ends with this group.
+    ///
+    /// # Errors
+    ///
+    /// If the group cannot be made.
+    fn layer_group(&self) -> Result<Arc<dyn ProcessGroup>>;
 }
 
 impl fmt::Debug for dyn ProcessGroup {

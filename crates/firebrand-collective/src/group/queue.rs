@@ -1,6 +1,6 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::backend::{Means, connect};
@@ -21,6 +21,8 @@ pub(super) struct QueuedGroup {
     allocate: Allocate,
     links: Arc<Links>,
     subgroups: AtomicU64,
+    /// The group for what layers exchange, once it was asked for.
+    layers: Mutex<Option<Arc<dyn ProcessGroup>>>,
     /// `None` once the group is being dropped.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -78,6 +80,7 @@ impl QueuedGroup {
             allocate,
             links,
             subgroups: AtomicU64::new(0),
+            layers: Mutex::default(),
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -128,6 +131,20 @@ impl QueuedGroup {
             "there is no rank {rank} in a group of {}",
             self.size()
         )))
+    }
+
+    /// Makes a group of some ranks of this one, in which this rank has a number.
+    fn connect_among(&self, name: &str, rank: usize, ranks: &[usize]) -> Result<Arc<dyn ProcessGroup>> {
+        let context = GroupContext {
+            store: Arc::new(PrefixStore::new(Arc::clone(&self.context.store), name)),
+            rank,
+            global_ranks: ranks
+                .iter()
+                .map(|rank| self.context.global_ranks[*rank])
+                .collect(),
+            ..self.context.clone()
+        };
+        connect(context, self.backend)
     }
 
     fn check_peer(&self, peer: usize) -> Result<()> {
@@ -217,19 +234,19 @@ impl ProcessGroup for QueuedGroup {
         let Some(rank) = ranks.iter().position(|rank| *rank == self.rank()) else {
             return Ok(None);
         };
-        let context = GroupContext {
-            store: Arc::new(PrefixStore::new(
-                Arc::clone(&self.context.store),
-                format!("subgroup{number}"),
-            )),
-            rank,
-            global_ranks: ranks
-                .iter()
-                .map(|rank| self.context.global_ranks[*rank])
-                .collect(),
-            ..self.context.clone()
-        };
-        connect(context, self.backend).map(Some)
+        self.connect_among(&format!("subgroup{number}"), rank, ranks)
+            .map(Some)
+    }
+
+    fn layer_group(&self) -> Result<Arc<dyn ProcessGroup>> {
+        let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = &*layers {
+            return Ok(Arc::clone(group));
+        }
+        let ranks: Vec<usize> = (0..self.size()).collect();
+        let group = self.connect_among("layers", self.rank(), &ranks)?;
+        *layers = Some(Arc::clone(&group));
+        Ok(group)
     }
 }
 

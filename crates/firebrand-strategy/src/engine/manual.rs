@@ -2,7 +2,7 @@ use burn::tensor::Tensor;
 use firebrand_core::{BoxError, ErasedModule, LogEntry, ManualEngine, StepContext, StepInfo};
 
 use super::twin::used;
-use super::{Group, check_loss};
+use super::{Group, check_loss, check_ranks};
 use crate::{Engine, Error, Update};
 
 /// One manual training step: what [`firebrand_core::ManualOptimization`] drives.
@@ -63,6 +63,7 @@ impl ManualEngine for Manual<'_> {
         let current = self.engine.loss_scale().unwrap_or(1.0);
         let scale = *self.engine.manual_scale.get_or_insert(current);
         self.engine.backward(loss, scale);
+        check_ranks(&self.info)?;
         self.losses.push((plain, self.info.clone()));
         Ok(())
     }

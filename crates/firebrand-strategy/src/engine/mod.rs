@@ -338,6 +338,7 @@ impl Engine {
             self.backward(loss, weight * scale);
         }
         drop(twin);
+        check_ranks(step.info())?;
         if let Some(watch) = watch.filter(|_| weight > 0.0) {
             self.check_anomaly(&plain, &watch, step.info())?;
         }
@@ -445,6 +446,14 @@ fn loss_scaler(
         _ => options,
     };
     options.map(LossScaler::new).transpose()
+}
+
+/// Fails with what has become of the ranks: a layer that communicates in a backward pass has no other way to say so, and its
+/// gradients are not numbers then.
+fn check_ranks(info: &StepInfo) -> Result<(), Error> {
+    info.group
+        .as_ref()
+        .map_or(Ok(()), |group| Ok(group.health().check()?))
 }
 
 /// The loss without autodiff, if it is one number that can be back-propagated.

@@ -44,6 +44,30 @@ fn a_group_over_tcp_does_everything_at_once() {
     });
 }
 
+/// What a layer exchanges does not wait for what the group has queued, on any backend.
+#[test]
+fn the_group_for_layers_has_a_queue_of_its_own_and_is_made_once() {
+    for backend in [Backend::Tcp, Backend::Auto] {
+        as_ranks(contexts(2), move |context| {
+            let own = context.rank;
+            let group = connect(context, backend).unwrap();
+            let layers = group.layer_group().unwrap();
+            assert!(Arc::ptr_eq(&layers, &group.layer_group().unwrap()));
+            assert_eq!((layers.rank(), layers.size()), (own, 2));
+            assert!(Arc::ptr_eq(layers.health(), group.health()));
+            // Rank 0's stays in the queue until rank 1 joins it, which is after both have exchanged something else.
+            let first = (own == 0).then(|| group.all_reduce(ones(3), ReduceOp::Sum));
+            let exchanged = layers
+                .all_gather(Buffer::from_slice(&[own as i32]))
+                .wait()
+                .unwrap();
+            assert_eq!(exchanged.as_slice::<i32>().unwrap(), [0, 1]);
+            let first = first.unwrap_or_else(|| group.all_reduce(ones(3), ReduceOp::Sum));
+            assert_eq!(first.wait().unwrap().as_slice::<i32>().unwrap(), [2; 3]);
+        });
+    }
+}
+
 /// Two nodes of two ranks each, and one of one rank.
 #[cfg(target_os = "linux")]
 #[test]
