@@ -1,6 +1,13 @@
+// Burn means to give LibTorch up; here it is one backend of several.
+#![cfg_attr(feature = "libtorch", allow(deprecated))]
+
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(any(feature = "cuda", feature = "webgpu"))]
+use burn::backend::Cube;
+#[cfg(feature = "libtorch")]
+use burn::backend::LibTorch;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
@@ -81,7 +88,12 @@ impl fmt::Debug for SinkHandle {
     }
 }
 
-#[backend_extension(Flex, Autodiff)]
+#[backend_extension(
+    Flex,
+    LibTorch: cfg(feature = "libtorch"),
+    Cube: cfg(any(feature = "cuda", feature = "webgpu")),
+    Autodiff
+)]
 trait ParameterUse: Backend {
     fn parameter_use(
         value: FloatTensor<Self>,
@@ -138,6 +150,10 @@ macro_rules! plain_backend {
 }
 
 plain_backend!(Flex);
+#[cfg(feature = "libtorch")]
+plain_backend!(LibTorch);
+#[cfg(any(feature = "cuda", feature = "webgpu"))]
+plain_backend!(Cube);
 
 /// The backward step: the gradient ends here.
 #[derive(Debug)]
