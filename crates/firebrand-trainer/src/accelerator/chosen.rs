@@ -15,15 +15,6 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// The processor.
-    #[cfg(test)]
-    pub(crate) fn cpu() -> Self {
-        Self {
-            accelerator: Accelerator::Cpu,
-            device: Device::flex(),
-        }
-    }
-
     /// The device for the rank with a number within its node, opened and tried.
     ///
     /// Tensors on it that name no dtype have the precision's from now on, such as the constants that layers and losses make for
