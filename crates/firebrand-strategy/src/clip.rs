@@ -1,4 +1,4 @@
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 use bytemuck::try_cast_slice;
 use firebrand_core::AnyTensor;
 use half::{bf16, f16};
@@ -111,16 +111,33 @@ fn exact<T: Copy>(values: &[T], read: impl Fn(T) -> f32) -> f64 {
     wide.map(|value| value * value).sum()
 }
 
+/// The sum of squares of each gradient, on its device, with one read for all.
 fn device_squares(gradients: &[Gradient]) -> Vec<f64> {
     let sums: Vec<Tensor<1>> = gradients
         .iter()
         .filter_map(|gradient| gradient.value.clone().flat())
-        .map(|flat| (flat.clone() * flat).sum())
+        .map(|flat| {
+            // A sum of 16-bit squares leaves their range, or stops growing.
+            let wide = match flat.dtype() {
+                DType::F16 | DType::BF16 => flat.cast(FloatDType::F32),
+                _ => flat,
+            };
+            (wide.clone() * wide).sum()
+        })
         .collect();
     if sums.is_empty() {
         return Vec::new();
     }
-    Tensor::cat(sums, 0).into_data().iter::<f64>().collect()
+    let squares = Tensor::cat(sums, 0).into_data();
+    // A sum that has left the range of float32 says nothing yet of the values.
+    let checked = squares.iter::<f64>().zip(gradients).map(|(square, gradient)| {
+        if square.is_finite() {
+            square
+        } else {
+            with_elements(&gradient.value, sum_of_squares)
+        }
+    });
+    checked.collect()
 }
 
 /// Scales and clips the gradients of an update whose norm before scaling is known.
@@ -199,5 +216,32 @@ mod tests {
         assert_eq!(survey(&gradients).non_finite, Some(2));
         let nan = vec![gradient(&[0.0, f32::NAN])];
         assert_eq!(survey(&nan).non_finite, Some(0));
+    }
+
+    #[test]
+    fn a_device_finds_what_the_host_finds() {
+        let half = |values: &[f32]| Gradient {
+            value: gradient(values).value.cast(FloatDType::F16),
+            ..gradient(values)
+        };
+        let gradients = [
+            gradient(&[3.0, 4.0]),
+            gradient(&[1e30; 300]),
+            half(&[300.0; 1000]),
+            gradient(&[1.0, f32::INFINITY]),
+            half(&[1.0, f32::NAN]),
+        ];
+        let found = device_squares(&gradients);
+        for (gradient, found) in gradients.iter().zip(found) {
+            let expected = with_elements(&gradient.value, sum_of_squares);
+            if expected.is_finite() {
+                assert!(
+                    (found / expected - 1.0).abs() < 1e-5,
+                    "{found} and not {expected}"
+                );
+            } else {
+                assert!(!found.is_finite());
+            }
+        }
     }
 }

@@ -1,13 +1,19 @@
+// Burn means to give LibTorch up; here it is one backend of several.
+#![cfg_attr(feature = "libtorch", allow(deprecated))]
+
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(any(feature = "cuda", feature = "webgpu"))]
+use burn::backend::Cube;
+#[cfg(feature = "libtorch")]
+use burn::backend::LibTorch;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{Device, FloatDType, Tensor, kind::BridgeTensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor, kind::BridgeTensor};
 use firebrand_core::AnyTensor;
 
 use crate::GradientSink;
@@ -81,7 +87,12 @@ impl fmt::Debug for SinkHandle {
     }
 }
 
-#[backend_extension(Flex, Autodiff)]
+#[backend_extension(
+    Flex,
+    LibTorch: cfg(feature = "libtorch"),
+    Cube: cfg(any(feature = "cuda", feature = "webgpu")),
+    Autodiff
+)]
 trait ParameterUse: Backend {
     fn parameter_use(
         value: FloatTensor<Self>,
@@ -104,6 +115,14 @@ trait Deliver: Backend {
     fn deliver(sink: &SinkHandle, parameter: usize, gradient: FloatTensor<Self>);
 }
 
+/// The value in a dtype. Where it has that already, a backend that records operations would copy it.
+fn cast<B: Backend>(value: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
+    if value.dtype() == DType::from(dtype) {
+        return value;
+    }
+    B::float_cast(value, dtype)
+}
+
 macro_rules! plain_backend {
     ($backend:ty) => {
         impl ParameterUse for $backend {
@@ -113,7 +132,7 @@ macro_rules! plain_backend {
                 _parameter: usize,
                 _sink: SinkHandle,
             ) -> FloatTensor<Self> {
-                <Self as FloatTensorOps<Self>>::float_cast(value, compute)
+                cast::<Self>(value, compute)
             }
 
             fn parameter_use_in_turn(
@@ -123,7 +142,7 @@ macro_rules! plain_backend {
                 _parameter: usize,
                 _sink: SinkHandle,
             ) -> FloatTensor<Self> {
-                <Self as FloatTensorOps<Self>>::float_cast(value, compute)
+                cast::<Self>(value, compute)
             }
         }
 
@@ -138,6 +157,10 @@ macro_rules! plain_backend {
 }
 
 plain_backend!(Flex);
+#[cfg(feature = "libtorch")]
+plain_backend!(LibTorch);
+#[cfg(any(feature = "cuda", feature = "webgpu"))]
+plain_backend!(Cube);
 
 /// The backward step: the gradient ends here.
 #[derive(Debug)]
@@ -149,7 +172,7 @@ impl<B: Deliver, const N: usize> Backward<B, N> for Use {
     fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let (master, parameter, sink) = ops.state;
         let gradient = grads.consume::<B>(&ops.node);
-        B::deliver(&sink, parameter, B::float_cast(gradient, master));
+        B::deliver(&sink, parameter, cast::<B>(gradient, master));
     }
 }
 
@@ -162,7 +185,7 @@ fn record<B: Deliver, C: CheckpointStrategy, const N: usize>(
     sink: SinkHandle,
 ) -> FloatTensor<Autodiff<B, C>> {
     let master: FloatDType = value.dtype().into();
-    let output = B::float_cast(value.into_primitive(), compute);
+    let output = cast::<B>(value.into_primitive(), compute);
     match Use.prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => prepared.finish((master, parameter, sink), output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),

@@ -3,11 +3,12 @@ use std::time::Duration;
 
 use firebrand_strategy::{GradientClip, GradientCompression, LossScalerOptions, NonFinite, Precision};
 
+use crate::accelerator::{Accelerator, Chosen};
 use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
 use crate::config::TrainerConfig;
 use crate::loggers::Logger;
-use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
+use crate::options::{Limit, Strategy, ValCheckInterval};
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
 use crate::world::World;
@@ -308,14 +309,19 @@ impl TrainerBuilder {
         if config.resume.is_none() {
             config.resume = resume_of_restart();
         }
-        config.accelerator.prefer(config.precision);
+        // Before other ranks are started for nothing.
+        config.accelerator.check()?;
         let hyper_parameters = self.hyper_parameters.transpose().map_err(|reason| {
             Error::Contradiction(format!(
                 "hyper_parameters cannot be written down: {reason}; give a struct or a map"
             ))
         })?;
+        let world = World::join(&config)?;
+        let chosen = Chosen::for_rank(config.accelerator, config.precision, world.topology().local_rank);
+        let chosen = world.reported(chosen.map_err(Error::from))?;
         Trainer::new(
-            World::join(&config)?,
+            world,
+            chosen,
             config,
             self.callbacks,
             self.loggers,

@@ -7,8 +7,9 @@ use firebrand_strategy::{
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
+use crate::options::{Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// The place from which a run goes on, as the text that the command line takes.

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use firebrand_core::{BoxError, ErrorChain};
 
+use crate::accelerator::AcceleratorError;
 use crate::checkpoint::CheckpointError;
 use crate::data::DataError;
 use crate::loggers::LoggerError;
@@ -134,6 +135,9 @@ pub enum Error {
     /// The profiler's trace cannot be written.
     #[error(transparent)]
     Profiler(#[from] crate::profiler::ProfilerError),
+    /// The accelerator cannot be used.
+    #[error(transparent)]
+    Accelerator(#[from] AcceleratorError),
     /// The ranks could not be started or brought together.
     #[error(transparent)]
     Launch(#[from] firebrand_launch::Error),
@@ -172,6 +176,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Interrupted { exit_code, .. } => *exit_code,
+            Self::Accelerator(error) if error.is_usage() => 2,
             Self::Option { .. }
             | Self::Contradiction(_)
             | Self::Data(DataError::Setting { .. })

@@ -1,5 +1,6 @@
 //! The [`Trainer`] and everything around its loops: `Trainer::builder().build()?.fit(module, data)? → Fitted`.
 
+mod accelerator;
 #[cfg(feature = "cli")]
 mod args;
 mod builder;
@@ -22,6 +23,7 @@ mod trainer;
 mod weights;
 mod world;
 
+pub use accelerator::{Accelerator, AcceleratorError};
 #[cfg(feature = "cli")]
 pub use args::TrainerArgs;
 pub use builder::TrainerBuilder;
@@ -29,6 +31,6 @@ pub use config::TrainerConfig;
 pub use error::Error;
 pub use exit::run;
 pub use fit::{Evaluated, FitReport, Fitted, Predictions};
-pub use options::{Accelerator, Limit, Strategy, ValCheckInterval, format_duration, parse_duration};
+pub use options::{Limit, Strategy, ValCheckInterval, format_duration, parse_duration};
 pub use trainer::Trainer;
 pub use weights::{load_from_checkpoint, weights_of, with_weights};

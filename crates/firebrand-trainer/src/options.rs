@@ -4,21 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use burn::tensor::{DType, Device};
-use firebrand_strategy::Precision;
 use serde::{Deserialize, Serialize};
-
-/// Which device computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Accelerator {
-    /// The best that is compiled in and present.
-    #[default]
-    Auto,
-    /// The processor, with Burn's pure-Rust backend Flex.
-    Cpu,
-}
 
 /// How the ranks of a run work together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,39 +36,6 @@ impl Strategy {
         match self {
             Self::Single => "single",
             Self::Ddp => "ddp",
-        }
-    }
-}
-
-impl Accelerator {
-    /// Lightning's name for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Cpu => "cpu",
-        }
-    }
-
-    /// The device, without autodiff.
-    pub fn device(self) -> Device {
-        Device::flex()
-    }
-
-    /// Lets tensors that name no dtype have the precision's, such as the constants that layers and losses make for themselves.
-    ///
-    /// Burn allows that once per device and process, before the first tensor; where it comes too late, a layer with constants
-    /// of its own may meet two dtypes.
-    pub(crate) fn prefer(self, precision: Precision) {
-        let wanted = precision.constants();
-        let mut device = self.device();
-        if DType::from(device.settings().float_dtype) != DType::from(wanted)
-            && device.configure(wanted).is_err()
-        {
-            tracing::warn!(
-                "tensors were made before the trainer asked for {}: Burn keeps their dtype as the default, and a layer that \
-                 makes constants of its own may fail; build modules and batches after `Trainer::builder().build()`",
-                precision.as_str()
-            );
         }
     }
 }

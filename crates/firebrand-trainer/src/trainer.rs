@@ -6,6 +6,7 @@ use firebrand_collective::{ProcessGroup, Topology};
 use firebrand_core::{ErasedModule, LightningModule, Stage, erase, restore_type};
 use firebrand_strategy::PrepareOptions;
 
+use crate::accelerator::Chosen;
 use crate::builder::TrainerBuilder;
 use crate::callbacks::{Callback, ModelCheckpoint, ModelSummary};
 use crate::checkpoint::{Checkpoint, Resume};
@@ -64,6 +65,8 @@ use crate::{Error, TrainerConfig};
 /// ```
 pub struct Trainer {
     config: TrainerConfig,
+    /// The device of this rank.
+    chosen: Chosen,
     events: Events,
     loggers: Loggers,
     progress: ProgressReporter,
@@ -83,6 +86,7 @@ impl Trainer {
 
     pub(crate) fn new(
         world: World,
+        chosen: Chosen,
         config: TrainerConfig,
         mut callbacks: Vec<Box<dyn Callback>>,
         loggers: Option<Vec<Box<dyn Logger>>>,
@@ -132,6 +136,7 @@ impl Trainer {
             profiler: profiler.unwrap_or_default().global_rank(world.rank()),
             hyper_parameters,
             config,
+            chosen,
             world,
             last_run: None,
             ended_at: None,
@@ -141,6 +146,14 @@ impl Trainer {
     /// The resolved options.
     pub fn config(&self) -> &TrainerConfig {
         &self.config
+    }
+
+    /// The device of this rank, without autodiff.
+    ///
+    /// Modules and batches may be built on it or anywhere else: the trainer moves them. Built here, no parameter is drawn on one
+    /// device to be copied to another.
+    pub fn device(&self) -> &Device {
+        &self.chosen.device
     }
 
     /// Who this process is among the ranks.
@@ -213,7 +226,6 @@ impl Trainer {
         data: &mut dyn ErasedDataModule,
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
         crate::progress::init_tracing(self.world.is_global_zero());
-        self.config.accelerator.prefer(self.config.precision);
         let world = self.world.clone();
         let outcome = with_data(&world, data, Stage::Train, |data| self.fit_prepared(module, data));
         self.profiler.report();
@@ -241,7 +253,7 @@ impl Trainer {
         self.check_options_alike(&hparams)?;
         let parts = FitParts {
             world: self.world.clone(),
-            device: self.config.accelerator.device().autodiff(),
+            device: self.chosen.device.clone().autodiff(),
             config: &self.config,
             events: &mut self.events,
             loggers: &mut self.loggers,
@@ -261,6 +273,8 @@ impl Trainer {
         // What each rank may have for itself.
         const OWN: [&str; 3] = ["default_root_dir", "progress", "resume"];
         let mut mine = hparams.clone();
+        // `auto` may have found something else on another node.
+        mine.insert("accelerator".to_owned(), self.chosen.accelerator.as_str().into());
         mine.retain(|key, _| !OWN.contains(&key));
         let theirs: toml::Table = self.world.on_zero(|| Ok(mine.clone()))?;
         match first_difference(&mine, &theirs) {
@@ -541,8 +555,7 @@ impl Trainer {
         from: Option<Resume>,
     ) -> Result<(Box<dyn ErasedModule>, Device), Error> {
         crate::progress::init_tracing(self.world.is_global_zero());
-        self.config.accelerator.prefer(self.config.precision);
-        let device = self.config.accelerator.device();
+        let device = self.chosen.device.clone();
         let prepare = PrepareOptions {
             device: device.clone().autodiff(),
             precision: self.config.precision_policy(),

@@ -21,9 +21,10 @@ pub use firebrand_strategy::{
 #[cfg(feature = "cli")]
 pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{
-    Accelerator, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Strategy, Trainer, TrainerBuilder,
-    TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration, load_from_checkpoint,
-    loggers, metrics, parse_duration, profiler, progress, run, weights_of, with_weights,
+    Accelerator, AcceleratorError, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Strategy,
+    Trainer, TrainerBuilder, TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration,
+    load_from_checkpoint, loggers, metrics, parse_duration, profiler, progress, run, weights_of,
+    with_weights,
 };
 
 /// What most programs use: `use firebrand::prelude::*;`.
@@ -55,6 +56,8 @@ mod documentation {
     struct TrainingSemantics;
     #[doc = include_str!("../../../docs/checkpoints.md")]
     struct Checkpoints;
+    #[doc = include_str!("../../../docs/backends.md")]
+    struct Backends;
     #[doc = include_str!("../../../docs/data-parallel.md")]
     struct DataParallel;
 }

@@ -1,6 +1,7 @@
 //! Trains the tests' model with everything that is hard to resume: `train_classifier ROOT RANKS PAUSE [RESUME]`.
 //!
-//! After each batch it pauses for so many milliseconds, so that it can be killed in between.
+//! FIREBRAND_TEST_ACCELERATOR names the accelerator; without it that is the processor. After each batch the program pauses for so
+//! many milliseconds, so that it can be killed in between.
 
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ fn main() -> std::process::ExitCode {
     let ranks = arguments.next().and_then(|ranks| ranks.parse().ok()).unwrap_or(1);
     let pause = arguments.next().and_then(|pause| pause.parse().ok()).unwrap_or(3);
     let resume = arguments.next();
+    let wanted = std::env::var("FIREBRAND_TEST_ACCELERATOR").unwrap_or_else(|_| "cpu".to_owned());
+    let accelerator = Accelerator::ALL
+        .into_iter()
+        .find(|known| known.as_str() == wanted);
     firebrand::run(move || {
         let slow = Lambda::new("slow").on_train_batch_end(move |_, _| {
             std::thread::sleep(Duration::from_millis(pause));
@@ -23,6 +28,7 @@ fn main() -> std::process::ExitCode {
         let mut trainer = Trainer::builder()
             .default_root_dir(root)
             .name("classifier")
+            .accelerator(accelerator.ok_or_else(|| format!("there is no accelerator '{wanted}'"))?)
             .devices(ranks)
             .max_epochs(6)
             .accumulate_grad_batches(2)

@@ -3,8 +3,9 @@ use std::path::PathBuf;
 use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
+use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval};
+use crate::options::{Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// What the command line or a configuration file says; `None` where it says nothing.
@@ -14,7 +15,7 @@ use crate::progress::ProgressMode;
 #[command(next_help_heading = "Trainer options")]
 pub(super) struct Options {
     /// Which device computes
-    #[arg(long, value_name = "auto|cpu", value_parser = values::accelerator)]
+    #[arg(long, value_name = "auto|cpu|libtorch|libtorch-cuda|webgpu|cuda", value_parser = values::accelerator)]
     pub(super) accelerator: Option<Accelerator>,
 
     /// How many devices each node uses: so many ranks run on it

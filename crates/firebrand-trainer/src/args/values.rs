@@ -2,7 +2,8 @@
 
 use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
-use crate::options::{Accelerator, Limit, Strategy, ValCheckInterval, parse_duration};
+use crate::accelerator::Accelerator;
+use crate::options::{Limit, Strategy, ValCheckInterval, parse_duration};
 use crate::progress::ProgressMode;
 
 /// Lightning's `gradient_clip_algorithm`.
@@ -42,12 +43,8 @@ fn one_of<T: Copy>(text: &str, names: &[(&str, T)], later: &[&str]) -> Result<T,
 }
 
 pub(super) fn accelerator(text: &str) -> Result<Accelerator, String> {
-    let later = ["libtorch", "cuda", "libtorch-cuda", "webgpu"];
-    one_of(
-        text,
-        &[("auto", Accelerator::Auto), ("cpu", Accelerator::Cpu)],
-        &later,
-    )
+    let names = Accelerator::ALL.map(|accelerator| (accelerator.as_str(), accelerator));
+    one_of(text, &names, &[])
 }
 
 pub(super) fn precision(text: &str) -> Result<Precision, String> {

@@ -190,6 +190,10 @@ fn share_cores(num_local: usize) {
             .num_threads(threads_per_rank(num_local))
             .build_global();
     }
+    #[cfg(feature = "libtorch")]
+    if environment_variable("OMP_NUM_THREADS").is_none() {
+        crate::accelerator::limit_threads(threads_per_rank(num_local));
+    }
 }
 
 fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Error> {
