@@ -34,7 +34,7 @@ pub use environment::{
     Cluster, ClusterKind, Launch, MasterAddress, Requested, SpawnPlan, detect, environment_variable,
 };
 pub use error::{Error, Result};
-pub use join::{JoinOptions, Session, end_children};
+pub use join::{JoinOptions, Session, end_children, finish_children, has_children};
 pub use spawn::{
     Child, ChildEnd, Children, OutputStream, ParentWatch, SpawnOptions, adopt, exec, rank_variables,
     threads_per_rank,

@@ -1,0 +1,14 @@
+//! How ranks come together: who serves the store, what they say to each other there, and how it ends.
+
+mod address;
+mod family;
+mod finish;
+mod notice;
+mod options;
+mod place;
+mod program;
+mod session;
+
+pub use finish::{end_children, finish_children, has_children};
+pub use options::JoinOptions;
+pub use session::Session;
