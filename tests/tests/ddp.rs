@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -205,6 +206,53 @@ fn a_rank_that_fails_ends_all_and_is_named() {
 fn a_slow_rank_survives() {
     let folder = tempfile::tempdir().unwrap();
     succeeded(&run(folder.path(), "--devices 2 --fault slow --max-steps 8"));
+}
+
+#[test]
+fn data_that_takes_longer_than_the_deadline_to_prepare_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program(folder.path(), "--devices 2 --max-steps 3 --prepare 8");
+    succeeded(&command.env("FIREBRAND_TIMEOUT", "5").output().unwrap());
+}
+
+#[test]
+fn what_other_ranks_do_after_the_fit_is_waited_for_and_their_failure_is_that_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), "--devices 3 --max-steps 3 --after 1");
+    succeeded(&output);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.matches("it is done").count(), 2, "{said}");
+    let output = run(
+        folder.path(),
+        "--devices 2 --max-steps 3 --after 0.5 --after-code 7",
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("rank 1 did not end well") && said.contains("exit code 7"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ranks_that_are_waited_for_end_with_a_signal() {
+    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = program(folder.path(), "--devices 2 --max-steps 3 --after 60")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("something to do")));
+        // The first rank may still be about to be done.
+        std::thread::sleep(Duration::from_secs(1));
+        let id = child.id().to_string();
+        Command::new("kill").args([signal, &id]).status().unwrap();
+        let start = Instant::now();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
 }
 
 #[test]

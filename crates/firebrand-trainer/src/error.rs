@@ -164,6 +164,12 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Interrupted { exit_code, .. } => *exit_code,
+            // A rank that was stopped and has saved.
+            Self::Launch(firebrand_launch::Error::Child { exit_code, .. })
+                if matches!(*exit_code, 130 | 143) =>
+            {
+                *exit_code
+            }
             Self::Option { .. }
             | Self::Contradiction(_)
             | Self::Data(DataError::Setting { .. })

@@ -602,7 +602,8 @@ fn first_difference(mine: &toml::Table, theirs: &toml::Table) -> Option<(String,
     None
 }
 
-/// Prepares the data of a stage, and clears it up whatever happens. On each node one rank prepares, and the others wait for it.
+/// Prepares the data of a stage, and clears it up whatever happens. On each node one rank prepares, and the others wait for it
+/// as long as it is alive: a download may take longer than any deadline.
 fn with_data<T>(
     world: &World,
     data: &mut dyn ErasedDataModule,
@@ -612,7 +613,7 @@ fn with_data<T>(
     if world.topology().local_rank == 0 {
         data.prepare()?;
     }
-    world.all(true)?;
+    world.meet("the preparation of the data, which the first rank of each node does")?;
     let outcome = match data.setup(stage) {
         Ok(()) => run(data),
         Err(error) => Err(error.into()),

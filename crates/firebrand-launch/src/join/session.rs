@@ -130,7 +130,7 @@ impl Session {
     /// # Errors
     ///
     /// If a rank fails or dies, or the store is out of reach.
-    pub fn meet(&self, what: &str) -> Result<()> {
+    pub fn meet(&self, what: &str) -> firebrand_collective::Result<()> {
         let key = format!("meeting{}", self.meetings.fetch_add(1, Ordering::SeqCst));
         let all = format!("{key}/all");
         let arrive = || -> firebrand_collective::Result<()> {
@@ -161,7 +161,7 @@ impl Session {
                 {
                     std::thread::sleep(LOOK);
                 }
-                Err(error) => return Err(self.cause(error).into()),
+                Err(error) => return Err(self.cause(error)),
             }
         }
     }

@@ -134,6 +134,14 @@ impl World {
         outcome
     }
 
+    /// Is over when every rank has called it, and has no deadline: it waits for as long as all are alive.
+    pub(crate) fn meet(&self, what: &str) -> Result<(), Error> {
+        match &self.session {
+            Some(session) => Ok(session.meet(what)?),
+            None => Ok(()),
+        }
+    }
+
     /// Whether something holds on every rank.
     pub(crate) fn all(&self, holds: bool) -> Result<bool, Error> {
         let Some(group) = self.group() else {
