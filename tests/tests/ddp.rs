@@ -256,6 +256,93 @@ fn ranks_that_are_waited_for_end_with_a_signal() {
 }
 
 #[test]
+fn threads_train_as_processes_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = |name: &str| folder.path().join(name);
+    let common = "--precision 64-true --accumulate-grad-batches 2 --max-steps 60 --devices 2 --launcher";
+    for launcher in ["process", "thread"] {
+        succeeded(&run(&root(launcher), &format!("{common} {launcher}")));
+    }
+    assert_close(
+        &curve(&root("process")),
+        &curve(&root("thread")),
+        1e-12,
+        "threads and processes",
+    );
+    let weights = |name: &str| {
+        let checkpoints = root(name).join("ranks/version_0/checkpoints");
+        let last = std::fs::read_to_string(checkpoints.join("last")).unwrap();
+        assert!(last.contains("step=000060"), "{last}");
+        std::fs::read(checkpoints.join(last.trim()).join("model.safetensors")).unwrap()
+    };
+    assert_eq!(
+        weights("process"),
+        weights("thread"),
+        "the same sums in the same order"
+    );
+    // What was saved by threads goes on with processes.
+    succeeded(&run(
+        &root("thread"),
+        "--precision 64-true --accumulate-grad-batches 2 --max-steps 70 --devices 2 --resume last",
+    ));
+}
+
+#[test]
+fn a_thread_that_fails_ends_all_with_its_cause() {
+    for (fault, rank, cause) in [
+        ("error", 1, "the disk of the dataset is gone"),
+        ("error", 0, "the disk of the dataset is gone"),
+        ("panic", 2, "it panicked: an index is out of bounds"),
+        ("nan", 1, "NaN"),
+        ("unused", 1, "spare"),
+        ("validation", 2, "the validation data is gone"),
+    ] {
+        let arguments = format!("--devices 3 --launcher thread --fault {fault} --fault-rank {rank}");
+        let (output, took) = failing(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{fault}: {said}");
+        assert!(took < Duration::from_secs(25), "{fault} took {took:?}: {said}");
+        assert!(said.contains(cause), "{fault} on rank {rank}: {said}");
+        if rank != 0 && !matches!(fault, "nan" | "unused") {
+            let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
+            assert!(error.contains(&format!("rank {rank} failed")), "{fault}: {said}");
+        }
+    }
+    // A panic of the first rank is one of the program.
+    let (output, took) = failing("--devices 2 --launcher thread --fault panic --fault-rank 0");
+    assert_eq!(output.status.code(), Some(101));
+    assert!(took < Duration::from_secs(25), "{took:?}");
+}
+
+#[test]
+fn a_signal_stops_all_threads_at_one_update_and_the_run_goes_on_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = program(folder.path(), "--devices 2 --launcher thread --max-steps 1000000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let metrics = folder.path().join("ranks/version_0/checkpoints/last");
+    let start = Instant::now();
+    while !metrics.exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it saves");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let id = child.id().to_string();
+    Command::new("kill").args(["-TERM", &id]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{said}");
+    let (_, step) = said.split_once("at global step ").unwrap();
+    let step: u64 = step.split(';').next().unwrap().parse().unwrap();
+    let arguments = format!(
+        "--devices 2 --launcher thread --resume last --max-steps {}",
+        step + 5
+    );
+    succeeded(&run(folder.path(), &arguments));
+}
+
+#[test]
 fn ranks_end_when_the_first_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = program(

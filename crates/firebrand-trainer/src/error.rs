@@ -73,6 +73,9 @@ pub enum Error {
         #[source]
         source: BoxError,
     },
+    /// A rank could not make its module and data.
+    #[error("the module and the data of a rank could not be made")]
+    Make(#[source] BoxError),
     /// A callback failed.
     #[error("the callback {name} failed in {event}")]
     Callback {

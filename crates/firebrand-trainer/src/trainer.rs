@@ -1,3 +1,5 @@
+mod fit_with;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use crate::loggers::{CsvLogger, LogRow, Logger, Loggers, RunDirectory, TensorBoa
 use crate::profiler::Profiler;
 use crate::progress::{ProgressMode, ProgressReporter};
 use crate::run::{RunLock, find_checkpoint, run_of};
+use crate::team::Team;
 use crate::world::World;
 use crate::{Error, TrainerConfig};
 
@@ -70,6 +73,8 @@ pub struct Trainer {
     profiler: Profiler,
     hyper_parameters: toml::Table,
     world: World,
+    /// The ranks that are threads, if they are, except in a fit: then this trainer is that of one rank.
+    team: Option<Box<Team>>,
     last_run: Option<RunDirectory>,
     /// Where the last fit ended, for what is logged after it: `global_step`, and the epoch of its last batch. `None` if it failed.
     ended_at: Option<(u64, u64)>,
@@ -133,9 +138,20 @@ impl Trainer {
             hyper_parameters,
             config,
             world,
+            team: None,
             last_run: None,
             ended_at: None,
         })
+    }
+
+    pub(crate) fn with_team(mut self, team: Option<Team>) -> Self {
+        self.team = team.map(Box::new);
+        self
+    }
+
+    /// From now on this is the trainer of a rank of another world.
+    pub(crate) fn enter(&mut self, world: World) {
+        self.world = world;
     }
 
     /// The resolved options.
@@ -145,7 +161,9 @@ impl Trainer {
 
     /// Who this process is among the ranks.
     pub fn topology(&self) -> &Topology {
-        self.world.topology()
+        self.team
+            .as_ref()
+            .map_or(self.world.topology(), |team| team.topology())
     }
 
     /// Whether this is the process that writes and prints for all: global rank 0.
@@ -153,8 +171,8 @@ impl Trainer {
         self.world.is_global_zero()
     }
 
-    /// The group of all ranks, for communication of the program's own; `None` where there is one rank. Every rank must call the
-    /// same operations in the same order.
+    /// The group of all ranks, for communication of the program's own; `None` where there is one rank, and where ranks are threads,
+    /// which have one in a fit only. Every rank must call the same operations in the same order.
     pub fn group(&self) -> Option<&Arc<dyn ProcessGroup>> {
         self.world.group()
     }
@@ -193,13 +211,7 @@ impl Trainer {
         module: M,
         mut data: impl DataModule<Batch = M::Batch>,
     ) -> Result<Fitted<M>, Error> {
-        let (module, report) = self.fit_erased(erase(module), &mut data)?;
-        let name = module.type_name();
-        let module = restore_type(module).ok_or(Error::Core(firebrand_core::Error::State {
-            what: name.to_owned(),
-            reason: "the module came back as another type".to_owned(),
-        }))?;
-        Ok(Fitted::new(module, report))
+        fitted(self.fit_erased(erase(module), &mut data)?)
     }
 
     /// Trains a module whose type is not known here, such as one that was chosen at run time.
@@ -212,6 +224,13 @@ impl Trainer {
         module: Box<dyn ErasedModule>,
         data: &mut dyn ErasedDataModule,
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
+        if let Some(team) = &self.team {
+            return Err(Error::Contradiction(format!(
+                "the {} ranks are threads, and each needs a module of its own, since clones share a graph: use \
+                 `fit_with(|| Ok((module, data)))` in place of `fit(module, data)`, or the launcher `process`",
+                team.topology().world_size
+            )));
+        }
         crate::progress::init_tracing(self.world.is_global_zero());
         self.config.accelerator.prefer(self.config.precision);
         let world = self.world.clone();
@@ -576,6 +595,18 @@ impl Trainer {
             searched: self.config.default_root_dir.join(&self.config.name),
         })
     }
+}
+
+/// What a fit gives back, with the type of its module.
+fn fitted<M: LightningModule>(
+    (module, report): (Box<dyn ErasedModule>, FitReport),
+) -> Result<Fitted<M>, Error> {
+    let name = module.type_name();
+    let module = restore_type(module).ok_or(Error::Core(firebrand_core::Error::State {
+        what: name.to_owned(),
+        reason: "the module came back as another type".to_owned(),
+    }))?;
+    Ok(Fitted::new(module, report))
 }
 
 fn is<C: Callback>(callback: &dyn Callback) -> bool {

@@ -239,7 +239,7 @@ fn train(args: &Args) -> Result<()> {
         .max_steps(200)
         .log_every_n_steps(1)
         .enable_model_summary(false)
-        .callback(ModelCheckpoint::new().every_n_train_steps(7).save_last(true))
+        .callback_with(|| ModelCheckpoint::new().every_n_train_steps(7).save_last(true))
         .logger(CsvLogger::new())
         .args(&args.trainer)?
         .build()?;
@@ -258,11 +258,11 @@ fn train(args: &Args) -> Result<()> {
         step: args.fault_step,
         samples: args.samples.clone(),
     };
-    let slow = Slow {
-        data: data.clone(),
-        seconds: args.prepare,
-    };
-    let fitted = trainer.fit(Net::new(&Device::flex(), plan), slow)?;
+    let (given, seconds) = (data.clone(), args.prepare);
+    let fitted = trainer.fit_with(move || {
+        let data = given.clone();
+        Ok((Net::new(&Device::flex(), plan.clone()), Slow { data, seconds }))
+    })?;
     if args.evaluate {
         let evaluated = trainer.validate(&fitted.module, data.clone())?;
         let predicted = trainer.predict(&fitted.module, data)?;

@@ -8,7 +8,9 @@ mod options;
 mod place;
 mod program;
 mod session;
+mod threads;
 
 pub use finish::{end_children, finish_children, has_children};
 pub use options::JoinOptions;
 pub use session::Session;
+pub use threads::{ThreadRanks, Ticket};

@@ -19,13 +19,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long the monitor may take to say what became of a rank that no longer answers.
 const KNOWN: Duration = Duration::from_secs(1);
 
-/// This process as one rank of a run: its group with the others, and whoever watches that they are well.
+/// This process, or one thread of it, as one rank of a run: its group with the others, and whoever watches that they are well.
 ///
 /// Dropping it after success says goodbye to the others; after an error or a panic, it counts as a failure of this rank.
 pub struct Session {
     group: Arc<dyn ProcessGroup>,
     topology: Topology,
-    monitor: Monitor,
+    /// `None` if all ranks are of this process, and so share one health.
+    monitor: Option<Monitor>,
     health: Arc<Health>,
     store: Arc<dyn Store>,
     options: JoinOptions,
@@ -52,11 +53,18 @@ impl Session {
             (none, Launch::External(cluster)) => none.insert(Family::meet(cluster, options)?),
         };
         let number = SESSIONS.fetch_add(1, Ordering::SeqCst);
-        Self::begin(&here.place, number, options).map(Some)
+        Self::begin(&here.place, number, options, None).map(Some)
     }
 
-    pub(super) fn begin(place: &Place, number: u64, options: JoinOptions) -> Result<Self> {
-        let health = Arc::new(Health::new());
+    /// Comes together with the ranks of a session that has a number. `shared` is the health of all ranks, if they are of this
+    /// process.
+    pub(super) fn begin(
+        place: &Place,
+        number: u64,
+        options: JoinOptions,
+        shared: Option<&Arc<Health>>,
+    ) -> Result<Self> {
+        let health = shared.cloned().unwrap_or_default();
         place.watched.concerns(&health);
         health.check()?;
         let Topology {
@@ -77,17 +85,23 @@ impl Session {
             "the start of the run; look whether the program runs there: it may not have been started, may have ended (its output says \
              why), or still do something before it builds its trainer",
         );
-        let monitor = Monitor::start(MonitorContext {
-            store: Arc::clone(&store),
-            global_rank,
-            world_size,
-            address: place.address,
-            secret: Arc::clone(&place.secret),
-            health: Arc::clone(&health),
-            heartbeat: MonitorContext::DEFAULT_HEARTBEAT.min(options.silence / 3),
-            silence: options.silence,
-            timeout: options.timeout,
-        })?;
+        let watch = || {
+            Monitor::start(MonitorContext {
+                store: Arc::clone(&store),
+                global_rank,
+                world_size,
+                address: place.address,
+                secret: Arc::clone(&place.secret),
+                health: Arc::clone(&health),
+                heartbeat: MonitorContext::DEFAULT_HEARTBEAT.min(options.silence / 3),
+                silence: options.silence,
+                timeout: options.timeout,
+            })
+        };
+        let monitor = match shared {
+            Some(_) => None,
+            None => Some(watch()?),
+        };
         let context = GroupContext {
             store: Arc::new(PrefixStore::new(Arc::clone(&store), "world")),
             rank: global_rank,
@@ -120,7 +134,15 @@ impl Session {
 
     /// Tells the other ranks that this one failed; returns when they know, or after a second.
     pub fn fail(&self, cause: &str) {
-        self.monitor.fail(cause);
+        match &self.monitor {
+            Some(monitor) => monitor.fail(cause),
+            None => {
+                self.health.fail(Collective::RankFailed {
+                    rank: self.topology.global_rank,
+                    cause: cause.to_owned(),
+                });
+            }
+        }
     }
 
     /// Is over when every rank has called it, and has no deadline: it waits for as long as all ranks are alive. It is for what
@@ -182,10 +204,12 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.monitor.fail("it panicked; its own output says more");
-        } else if self.health.check().is_ok() {
+            self.fail("it panicked; its own output says more");
+        } else if self.health.check().is_ok()
+            && let Some(monitor) = &self.monitor
+        {
             // If it cannot be said, the others notice.
-            let _ = self.monitor.leave();
+            let _ = monitor.leave();
         }
     }
 }
