@@ -141,6 +141,44 @@ fn who_is_missing_at_the_start_is_said_long_before_the_deadline() {
 }
 
 #[test]
+fn a_rank_with_another_secret_is_named_where_it_is_missed_and_ends_at_once() {
+    let port = free_port();
+    let start = |rank: &str, secret: &str, deadline: &str| {
+        let variables = [
+            ("RANK", rank),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", &port),
+            ("FIREBRAND_SECRET", secret),
+            ("DEADLINE", deadline),
+        ];
+        role("meet", &variables).spawn().unwrap()
+    };
+    let begun = Instant::now();
+    let first = start("0", "abc", "6");
+    let second = start("1", "xyz", "60").wait_with_output().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let text = String::from_utf8(second.stdout).unwrap();
+    assert!(
+        text.contains("not joined: ") && text.contains("the secret of the job is missing or differs"),
+        "{text}"
+    );
+    let first = first.wait_with_output().unwrap();
+    let (stdout, stderr) = (
+        String::from_utf8(first.stdout).unwrap(),
+        String::from_utf8(first.stderr).unwrap(),
+    );
+    let line = "firebrand: a process at 127.0.0.1 that says to be rank 1 was refused, since its secret is another one";
+    assert_eq!(stderr.matches(line).count(), 1, "{stderr}");
+    assert!(
+        stdout.contains(
+            "still waiting for rank 1; refused since their secret is another one: rank 1 at 127.0.0.1"
+        ),
+        "{stdout}"
+    );
+}
+
+#[test]
 fn a_meeting_lasts_longer_than_the_deadline_while_all_are_alive() {
     let variables = [("DEVICES", "3"), ("DEADLINE", "3"), ("PREPARING", "4")];
     let (stdout, stderr) = said("meet", &variables);

@@ -3,11 +3,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use firebrand_collective::{
-    PrefixStore, Secret, Store, StoreLimits, StoreServer, TcpStore, Topology, TorchStore,
+    Error as Collective, PrefixStore, Secret, Store, StoreLimits, StoreServer, TcpStore, Topology, TorchStore,
 };
 
 use super::JoinOptions;
 use super::address::{reached_from, resolve};
+use super::knock::{Door, knock};
 use super::notice::Notice;
 use super::place::{Place, Watched};
 use super::program::same_again;
@@ -20,7 +21,13 @@ pub(super) struct Family {
     /// How its ranks came together, which is how they part.
     pub options: JoinOptions,
     /// Kept for as long as the process lives.
-    _server: Option<StoreServer>,
+    server: Option<Server>,
+}
+
+/// What rank 0 serves: the store, and where it hears of those who were refused.
+struct Server {
+    store: StoreServer,
+    door: Option<Door>,
 }
 
 static FAMILY: Mutex<Option<Family>> = Mutex::new(None);
@@ -55,7 +62,7 @@ impl Family {
             0 => Some(serve(address, secret.as_bytes())?),
             _ => None,
         };
-        let address = server.as_ref().map_or(address, StoreServer::address);
+        let address = server.as_ref().map_or(address, |server| server.store.address());
         let master = MasterAddress {
             host: address.ip().to_string(),
             port: address.port(),
@@ -65,10 +72,10 @@ impl Family {
         let spawn = same_again()?.secret(&secret);
         let children = Children::spawn(&plan.others(&master), &spawn, move |end| concerns.failed(end))?;
         let store: Arc<dyn Store> = match &server {
-            Some(server) => server.store(),
+            Some(server) => server.store.store(),
             None => {
                 let _notice = unreached(first, address, options.notice);
-                Arc::new(TcpStore::connect(address, secret.as_bytes(), options.timeout)?)
+                reach(first, address, secret.as_bytes(), options.timeout)?
             }
         };
         Ok(Self {
@@ -81,7 +88,7 @@ impl Family {
             },
             children: Some(children),
             options,
-            _server: server,
+            server,
         })
     }
 
@@ -101,11 +108,11 @@ impl Family {
             Arc::new(TorchStore::connect(address, options.timeout)?)
         } else if cluster.topology.global_rank == 0 {
             let served = serve(address, &secret)?;
-            let store = served.store();
+            let store = served.store.store();
             server = Some(served);
             store
         } else {
-            Arc::new(TcpStore::connect(address, &secret, options.timeout)?)
+            reach(&cluster.topology, address, &secret, options.timeout)?
         };
         Ok(Self {
             place: Place {
@@ -117,8 +124,17 @@ impl Family {
             },
             children: None,
             options,
-            _server: server,
+            server,
         })
+    }
+
+    /// Why ranks did not come together, with what is known here of those who were refused.
+    pub fn explained(&self, error: Error) -> Error {
+        let door = self.server.as_ref().and_then(|server| server.door.as_ref());
+        match (error, door.and_then(Door::reason)) {
+            (Error::Ranks(text), Some(reason)) => Error::Ranks(format!("{text}; {reason}")),
+            (error, _) => error,
+        }
     }
 }
 
@@ -129,9 +145,31 @@ impl Drop for Family {
     }
 }
 
-fn serve(address: SocketAddr, secret: &[u8]) -> Result<StoreServer> {
+fn serve(address: SocketAddr, secret: &[u8]) -> Result<Server> {
     let listener = TcpListener::bind(address).map_err(|error| Error::port(address, &error))?;
-    Ok(StoreServer::serve(listener, secret, StoreLimits::default())?)
+    let store = StoreServer::serve(listener, secret, StoreLimits::default())?;
+    Ok(Server {
+        door: Door::open(store.address()),
+        store,
+    })
+}
+
+/// Connects to the store of rank 0, which is told if this rank has another secret.
+fn reach(
+    topology: &Topology,
+    address: SocketAddr,
+    secret: &[u8],
+    timeout: Duration,
+) -> Result<Arc<dyn Store>> {
+    match TcpStore::connect(address, secret, timeout) {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => {
+            if matches!(error, Collective::Secret { .. }) {
+                knock(address, topology.global_rank);
+            }
+            Err(error.into())
+        }
+    }
 }
 
 /// Says on each node that nobody listens where rank 0 should, for as long as it takes.

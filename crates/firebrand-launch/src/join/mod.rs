@@ -3,6 +3,7 @@
 mod address;
 mod family;
 mod finish;
+mod knock;
 mod notice;
 mod options;
 mod place;

@@ -53,7 +53,9 @@ impl Session {
             (none, Launch::External(cluster)) => none.insert(Family::meet(cluster, options)?),
         };
         let number = SESSIONS.fetch_add(1, Ordering::SeqCst);
-        Self::begin(&here.place, number, options, None).map(Some)
+        Self::begin(&here.place, number, options, None)
+            .map(Some)
+            .map_err(|error| here.explained(error))
     }
 
     /// Comes together with the ranks of a session that has a number. `shared` is the health of all ranks, if they are of this
