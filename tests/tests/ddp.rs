@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -257,6 +258,140 @@ fn a_rank_that_is_killed_in_a_batch_norm_is_named() {
 fn a_slow_rank_survives() {
     let folder = tempfile::tempdir().unwrap();
     succeeded(&run(folder.path(), "--devices 2 --fault slow --max-steps 8"));
+}
+
+#[test]
+fn data_that_takes_longer_than_the_deadline_to_prepare_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program(folder.path(), "--devices 2 --max-steps 3 --prepare 8");
+    succeeded(&command.env("FIREBRAND_TIMEOUT", "5").output().unwrap());
+}
+
+#[test]
+fn what_other_ranks_do_after_the_fit_is_waited_for_and_their_failure_is_that_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), "--devices 3 --max-steps 3 --after 1");
+    succeeded(&output);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.matches("it is done").count(), 2, "{said}");
+    let output = run(
+        folder.path(),
+        "--devices 2 --max-steps 3 --after 0.5 --after-code 7",
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("rank 1 did not end well") && said.contains("exit code 7"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ranks_that_are_waited_for_end_with_a_signal() {
+    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = program(folder.path(), "--devices 2 --max-steps 3 --after 60")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("something to do")));
+        // The first rank may still be about to be done.
+        std::thread::sleep(Duration::from_secs(1));
+        let id = child.id().to_string();
+        Command::new("kill").args([signal, &id]).status().unwrap();
+        let start = Instant::now();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn threads_train_as_processes_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = |name: &str| folder.path().join(name);
+    let common = "--precision 64-true --accumulate-grad-batches 2 --max-steps 60 --devices 2 --launcher";
+    for launcher in ["process", "thread"] {
+        succeeded(&run(&root(launcher), &format!("{common} {launcher}")));
+    }
+    assert_close(
+        &curve(&root("process")),
+        &curve(&root("thread")),
+        1e-12,
+        "threads and processes",
+    );
+    let weights = |name: &str| {
+        let checkpoints = root(name).join("ranks/version_0/checkpoints");
+        let last = std::fs::read_to_string(checkpoints.join("last")).unwrap();
+        assert!(last.contains("step=000060"), "{last}");
+        std::fs::read(checkpoints.join(last.trim()).join("model.safetensors")).unwrap()
+    };
+    assert_eq!(
+        weights("process"),
+        weights("thread"),
+        "the same sums in the same order"
+    );
+    // What was saved by threads goes on with processes.
+    succeeded(&run(
+        &root("thread"),
+        "--precision 64-true --accumulate-grad-batches 2 --max-steps 70 --devices 2 --resume last",
+    ));
+}
+
+#[test]
+fn a_thread_that_fails_ends_all_with_its_cause() {
+    for (fault, rank, cause) in [
+        ("error", 1, "the disk of the dataset is gone"),
+        ("error", 0, "the disk of the dataset is gone"),
+        ("panic", 2, "it panicked: an index is out of bounds"),
+        ("nan", 1, "NaN"),
+        ("unused", 1, "spare"),
+        ("validation", 2, "the validation data is gone"),
+    ] {
+        let arguments = format!("--devices 3 --launcher thread --fault {fault} --fault-rank {rank}");
+        let (output, took) = failing(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{fault}: {said}");
+        assert!(took < Duration::from_secs(25), "{fault} took {took:?}: {said}");
+        assert!(said.contains(cause), "{fault} on rank {rank}: {said}");
+        if rank != 0 && !matches!(fault, "nan" | "unused") {
+            let error = said.lines().find(|line| line.starts_with("error: ")).unwrap();
+            assert!(error.contains(&format!("rank {rank} failed")), "{fault}: {said}");
+        }
+    }
+    // A panic of the first rank is one of the program.
+    let (output, took) = failing("--devices 2 --launcher thread --fault panic --fault-rank 0");
+    assert_eq!(output.status.code(), Some(101));
+    assert!(took < Duration::from_secs(25), "{took:?}");
+}
+
+#[test]
+fn a_signal_stops_all_threads_at_one_update_and_the_run_goes_on_from_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = program(folder.path(), "--devices 2 --launcher thread --max-steps 1000000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let metrics = folder.path().join("ranks/version_0/checkpoints/last");
+    let start = Instant::now();
+    while !metrics.exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it saves");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let id = child.id().to_string();
+    Command::new("kill").args(["-TERM", &id]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(143), "{said}");
+    let (_, step) = said.split_once("at global step ").unwrap();
+    let step: u64 = step.split(';').next().unwrap().parse().unwrap();
+    let arguments = format!(
+        "--devices 2 --launcher thread --resume last --max-steps {}",
+        step + 5
+    );
+    succeeded(&run(folder.path(), &arguments));
 }
 
 #[test]

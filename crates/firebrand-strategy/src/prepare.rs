@@ -1,3 +1,5 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use burn::tensor::{DType, Device, FloatDType};
 use firebrand_core::{
     AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream, seed_from,
@@ -48,6 +50,7 @@ pub fn prepare_parameters(
     module.map_params(&mut Materialize {
         ours: &ours,
         seed: options.seed,
+        drawing: None,
     });
     if (0..table.entries().len()).all(owned) {
         module.detach_to(&inner);
@@ -79,10 +82,14 @@ fn is_parameter(table: &ParamTable, index: Option<usize>) -> bool {
 /// Which entry of the table a value is, if this rank owns it.
 type Ours<'a> = &'a dyn Fn(&ParamInfo<'_>) -> Option<usize>;
 
+/// Burn's generators are those of the process: from seeding one to the end of drawing, nobody else may.
+static DRAWING: Mutex<()> = Mutex::new(());
+
 /// Draws lazy values where they were to be drawn.
 struct Materialize<'a> {
     ours: Ours<'a>,
     seed: u64,
+    drawing: Option<MutexGuard<'static, ()>>,
 }
 
 impl ParamMapper for Materialize<'_> {
@@ -91,10 +98,13 @@ impl ParamMapper for Materialize<'_> {
     }
 
     fn before_materialize(&mut self, info: &ParamInfo<'_>, device: &Device) {
+        self.drawing = None;
+        self.drawing = Some(DRAWING.lock().unwrap_or_else(PoisonError::into_inner));
         device.seed(seed_from(self.seed, SeedStream::Weights, info.path, &[]));
     }
 
     fn map(&mut self, _: &ParamInfo<'_>, value: AnyTensor, _: bool) -> AnyTensor {
+        self.drawing = None;
         value
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// The place from which a run goes on, as the text that the command line takes.
@@ -47,6 +47,8 @@ pub struct TrainerConfig {
     pub devices: Option<usize>,
     /// How many nodes take part; default 1, or what the launcher started.
     pub num_nodes: Option<usize>,
+    /// What the ranks are that the trainer starts itself; default `process`.
+    pub launcher: Launcher,
     /// How ranks work together; default `single`, or `ddp` where there are several.
     pub strategy: Option<Strategy>,
     /// Whether ranks may use different parameters in a step; see [`DdpOptions::find_unused_parameters`]. Default no.
@@ -124,6 +126,7 @@ impl Default for TrainerConfig {
             accelerator: Accelerator::Auto,
             devices: None,
             num_nodes: None,
+            launcher: Launcher::Process,
             strategy: None,
             find_unused_parameters: false,
             gradient_compression: None,

@@ -40,6 +40,32 @@ impl Strategy {
     }
 }
 
+/// What the ranks are that the trainer starts itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Launcher {
+    /// Processes: the program runs once for each rank.
+    #[default]
+    Process,
+    /// Threads of this process, for [`Trainer::fit_with`](crate::Trainer::fit_with), in which each rank makes a module of its own.
+    ///
+    /// Threads start at once, and a debugger or profiler sees all ranks. They share what Burn has once per process: its random
+    /// generators, so that a step that draws numbers (dropout) is not reproducible with several ranks, and the locks of its graphs.
+    /// A rank that crashes takes all with it. Ranks on several nodes are processes.
+    Thread,
+}
+
+impl Launcher {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Thread => "thread",
+        }
+    }
+}
+
 /// A number of batches, or a share of all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

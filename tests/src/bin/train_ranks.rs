@@ -38,6 +38,15 @@ struct Args {
     /// Evaluate and predict after the fit, and print what comes of it.
     #[arg(long)]
     evaluate: bool,
+    /// How long the data takes to be prepared.
+    #[arg(long, default_value_t = 0.0)]
+    prepare: f64,
+    /// How long the ranks after the first have something to do after the fit.
+    #[arg(long)]
+    after: Option<f64>,
+    /// With what exit code they end then, if not as usual.
+    #[arg(long)]
+    after_code: Option<i32>,
     #[command(flatten)]
     trainer: TrainerArgs,
 }
@@ -215,6 +224,29 @@ fn collate(indices: Vec<usize>, device: &Device) -> Result<Points> {
     })
 }
 
+/// Data that takes its time to be prepared.
+struct Slow {
+    data: Data<Points>,
+    seconds: f64,
+}
+
+impl DataModule for Slow {
+    type Batch = Points;
+
+    fn prepare(&mut self) -> Result<()> {
+        std::thread::sleep(Duration::from_secs_f64(self.seconds));
+        Ok(())
+    }
+
+    fn train_loader(&self) -> Result<DataLoader<Points>> {
+        self.data.train_loader()
+    }
+
+    fn validation_loaders(&self) -> Result<Vec<DataLoader<Points>>> {
+        self.data.validation_loaders()
+    }
+}
+
 fn main() -> ExitCode {
     firebrand::run(|| train(&Args::parse()))
 }
@@ -225,7 +257,7 @@ fn train(args: &Args) -> Result<()> {
         .max_steps(200)
         .log_every_n_steps(1)
         .enable_model_summary(false)
-        .callback(ModelCheckpoint::new().every_n_train_steps(7).save_last(true))
+        .callback_with(|| ModelCheckpoint::new().every_n_train_steps(7).save_last(true))
         .logger(CsvLogger::new())
         .args(&args.trainer)?
         .build()?;
@@ -245,7 +277,11 @@ fn train(args: &Args) -> Result<()> {
         batch_norm: args.batch_norm,
         samples: args.samples.clone(),
     };
-    let fitted = trainer.fit(Net::new(&Device::flex(), plan)?, data.clone())?;
+    let (given, seconds) = (data.clone(), args.prepare);
+    let fitted = trainer.fit_with(move || {
+        let data = given.clone();
+        Ok((Net::new(&Device::flex(), plan.clone())?, Slow { data, seconds }))
+    })?;
     if args.evaluate {
         let evaluated = trainer.validate(&fitted.module, data.clone())?;
         let predicted = trainer.predict(&fitted.module, data)?;
@@ -257,6 +293,15 @@ fn train(args: &Args) -> Result<()> {
         // Every rank has the same, and each says so.
         let line = format!("{:?} {order:?}", evaluated.metrics);
         firebrand::progress::print_line(&line);
+    }
+    if let (Some(seconds), false) = (args.after, trainer.is_global_zero()) {
+        drop(trainer);
+        firebrand::progress::print_line("something to do");
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        if let Some(code) = args.after_code {
+            std::process::exit(code);
+        }
+        firebrand::progress::print_line("it is done");
     }
     Ok(())
 }

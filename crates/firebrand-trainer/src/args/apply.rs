@@ -29,6 +29,7 @@ impl Options {
         set(&mut config.accelerator, &self.accelerator);
         config.devices = self.devices.or(config.devices);
         config.num_nodes = self.num_nodes.or(config.num_nodes);
+        set(&mut config.launcher, &self.launcher);
         config.strategy = self.strategy.or(config.strategy);
         set(&mut config.find_unused_parameters, &self.find_unused_parameters);
         config.gradient_compression = self.gradient_compression.or(config.gradient_compression);

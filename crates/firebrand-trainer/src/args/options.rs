@@ -5,7 +5,7 @@ use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
 use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// What the command line or a configuration file says; `None` where it says nothing.
@@ -25,6 +25,10 @@ pub(super) struct Options {
     /// How many nodes take part
     #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_ranks)]
     pub(super) num_nodes: Option<usize>,
+
+    /// What the ranks are that the program starts itself
+    #[arg(long, value_name = "process|thread", value_parser = values::launcher)]
+    pub(super) launcher: Option<Launcher>,
 
     /// How ranks work together
     #[arg(long, value_name = "single|ddp", value_parser = values::strategy)]

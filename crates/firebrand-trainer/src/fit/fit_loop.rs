@@ -104,7 +104,7 @@ impl<'a> FitLoop<'a> {
         data: &dyn ErasedDataModule,
     ) -> Result<Self, Error> {
         let config = parts.config;
-        let signals = SignalGuard::listen()?;
+        let signals = SignalGuard::listen("finishing the step and saving a checkpoint")?;
         let train = data.train_loader()?;
         let validation = data.loaders(Stage::Validate)?;
         let limits = Limits::of(config);
