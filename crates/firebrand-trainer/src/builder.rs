@@ -9,7 +9,7 @@ use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
 use crate::config::TrainerConfig;
 use crate::loggers::Logger;
-use crate::options::{Launcher, Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval};
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
 use crate::team::{CallbackFactory, Recipe, Team};
@@ -89,6 +89,12 @@ impl TrainerBuilder {
     /// Whether ranks may use different parameters in a step; default no, and one that only some ranks use is an error.
     pub fn find_unused_parameters(mut self, on: bool) -> Self {
         self.config.find_unused_parameters = on;
+        self
+    }
+
+    /// What happens when a rank has no batch left in an epoch and others have; default: the epoch is over for all.
+    pub fn uneven_inputs(mut self, uneven_inputs: UnevenInputs) -> Self {
+        self.config.uneven_inputs = uneven_inputs;
         self
     }
 

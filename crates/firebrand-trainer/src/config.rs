@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Launcher, Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// The place from which a run goes on, as the text that the command line takes.
@@ -53,6 +53,8 @@ pub struct TrainerConfig {
     pub strategy: Option<Strategy>,
     /// Whether ranks may use different parameters in a step; see [`DdpOptions::find_unused_parameters`]. Default no.
     pub find_unused_parameters: bool,
+    /// What happens when a rank has no batch left in an epoch and others have; default `stop`.
+    pub uneven_inputs: UnevenInputs,
     /// A smaller type for gradients between ranks; default none.
     pub gradient_compression: Option<GradientCompression>,
     /// The size of the buckets in which gradients are reduced, in MiB; default 25.
@@ -129,6 +131,7 @@ impl Default for TrainerConfig {
             launcher: Launcher::Process,
             strategy: None,
             find_unused_parameters: false,
+            uneven_inputs: UnevenInputs::Stop,
             gradient_compression: None,
             bucket_cap_mb: 25,
             precision: Precision::F32,

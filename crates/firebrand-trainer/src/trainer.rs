@@ -583,15 +583,8 @@ impl Trainer {
         let (mut module, table) = evaluation_module(module, &prepare)?;
         if let Some(from) = from {
             let checkpoint = self.checkpoint_for_weights(&from)?;
-            let (weights, dtype) = (checkpoint.weights()?, self.config.precision.master());
-            load_weights(
-                module.as_mut(),
-                &table,
-                weights,
-                checkpoint.path(),
-                &device,
-                dtype,
-            )?;
+            let weights = checkpoint.weights()?;
+            load_weights(module.as_mut(), &table, weights, checkpoint.path(), &device)?;
         }
         in_compute_dtype(module.as_mut(), &table, &prepare.precision);
         Ok((module, device))
@@ -655,10 +648,15 @@ fn with_data<T>(
     stage: Stage,
     run: impl FnOnce(&dyn ErasedDataModule) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    world.enter(|| "preparing data".to_owned());
     if world.topology().local_rank == 0 {
         data.prepare()?;
     }
     world.meet("the preparation of the data, which the first rank of each node does")?;
+    world.enter(|| match stage {
+        Stage::Train => "starting the fit".to_owned(),
+        stage => format!("in {}", stage.as_str()),
+    });
     let outcome = match data.setup(stage) {
         Ok(()) => run(data),
         Err(error) => Err(error.into()),

@@ -22,8 +22,8 @@ pub use firebrand_strategy::{
 pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{
     Accelerator, AcceleratorError, Error, Evaluated, FitReport, Fitted, Launcher, Limit, Predictions,
-    Strategy, Trainer, TrainerBuilder, TrainerConfig, ValCheckInterval, callbacks, checkpoint, data,
-    format_duration, load_from_checkpoint, loggers, metrics, parse_duration, profiler, progress, run,
+    Strategy, Trainer, TrainerBuilder, TrainerConfig, UnevenInputs, ValCheckInterval, callbacks, checkpoint,
+    data, format_duration, load_from_checkpoint, loggers, metrics, parse_duration, profiler, progress, run,
     weights_of, with_weights,
 };
 

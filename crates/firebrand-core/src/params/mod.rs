@@ -12,5 +12,6 @@ pub use table::{ParamEntry, ParamKind, ParamTable};
 pub use tensor::AnyTensor;
 pub(crate) use tensor::with_rank;
 pub use traverse::{
-    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
+    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_fields,
+    visit_module,
 };

@@ -5,7 +5,7 @@ use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
 use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Launcher, Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// What the command line or a configuration file says; `None` where it says nothing.
@@ -37,6 +37,10 @@ pub(super) struct Options {
     /// Let ranks use different parameters in a step
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false", value_parser = values::switch)]
     pub(super) find_unused_parameters: Option<bool>,
+
+    /// When a rank has no batch left in an epoch: end the epoch for all, or let the others go on
+    #[arg(long, value_name = "stop|join", value_parser = values::uneven_inputs)]
+    pub(super) uneven_inputs: Option<UnevenInputs>,
 
     /// Send gradients between ranks in a smaller type
     #[arg(long, value_name = "bf16|f16", value_parser = values::compression)]

@@ -3,7 +3,7 @@
 use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
 use crate::accelerator::Accelerator;
-use crate::options::{Launcher, Limit, Strategy, ValCheckInterval, parse_duration};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval, parse_duration};
 use crate::progress::ProgressMode;
 
 /// Lightning's `gradient_clip_algorithm`.
@@ -59,6 +59,11 @@ pub(super) fn strategy(text: &str) -> Result<Strategy, String> {
 
 pub(super) fn launcher(text: &str) -> Result<Launcher, String> {
     let names = [Launcher::Process, Launcher::Thread].map(|launcher| (launcher.as_str(), launcher));
+    one_of(text, &names, &[])
+}
+
+pub(super) fn uneven_inputs(text: &str) -> Result<UnevenInputs, String> {
+    let names = [UnevenInputs::Stop, UnevenInputs::Join].map(|inputs| (inputs.as_str(), inputs));
     one_of(text, &names, &[])
 }
 

@@ -151,6 +151,24 @@ impl World {
         Ok(lowest.as_slice::<u8>()?.first() == Some(&1))
     }
 
+    /// The largest of each of some numbers over all ranks.
+    pub(crate) fn largest<const N: usize>(&self, mine: [u64; N]) -> Result<[u64; N], Error> {
+        let Some(group) = self.group() else {
+            return Ok(mine);
+        };
+        let largest = group
+            .all_reduce(Buffer::from_slice(&mine), ReduceOp::Max)
+            .wait()?;
+        Ok(<[u64; N]>::try_from(largest.as_slice::<u64>()?).unwrap_or(mine))
+    }
+
+    /// Lets the other ranks know what this one is doing, for their messages if it fails.
+    pub(crate) fn enter(&self, phase: impl FnOnce() -> String) {
+        if let Some(group) = self.group() {
+            group.health().set_phase(&phase());
+        }
+    }
+
     /// The bytes of every rank, of which each may have another number.
     pub(crate) fn gather_bytes(&self, group: &dyn ProcessGroup, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let lens = group
