@@ -110,6 +110,35 @@ fn batch_norm_over_ranks_is_that_of_one_device_with_the_whole_batch() {
     }
 }
 
+/// Ranks with streams of different lengths: the epoch ends for all with the shortest, or those that have a batch go on and the
+/// update is their mean.
+#[test]
+fn uneven_inputs_stop_together_or_join() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = "--precision 64-true --max-epochs 3 --limit-val-batches 0";
+    for (name, lengths, accumulate) in [
+        ("first", "5,3,4", 1),
+        ("last", "2,3,5", 1),
+        ("groups", "2,3,5", 2),
+    ] {
+        let root = |what: &str| folder.path().join(format!("{name}-{what}"));
+        let arguments = format!("{common} --stream {lengths} --accumulate-grad-batches {accumulate}");
+        succeeded(&run(&root("one"), &arguments));
+        let join = format!("{arguments} --devices 3 --uneven-inputs join");
+        succeeded(&run(&root("join"), &join));
+        let updates = 3 * 5usize.div_ceil(accumulate);
+        let (one, joined) = (curve(&root("one")), curve(&root("join")));
+        assert_eq!((one.len(), joined.len()), (updates, updates));
+        if accumulate == 1 {
+            // Every batch has the same size, so that the mean over ranks is the mean over samples.
+            assert_close(&one, &joined, 1e-9, name);
+        }
+        succeeded(&run(&root("stop"), &format!("{arguments} --devices 3")));
+        let shortest = if name == "first" { 3usize } else { 2 };
+        assert_eq!(curve(&root("stop")).len(), 3 * shortest.div_ceil(accumulate));
+    }
+}
+
 #[test]
 fn accumulation_over_ranks_is_one_large_batch() {
     let folder = tempfile::tempdir().unwrap();

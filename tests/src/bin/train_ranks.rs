@@ -32,6 +32,9 @@ struct Args {
     /// Normalise the hidden layer with the statistics of all ranks.
     #[arg(long)]
     batch_norm: bool,
+    /// How many batches of an epoch each rank has, in a stream of its own; one rank that is alone has the batches of all.
+    #[arg(long, value_delimiter = ',')]
+    stream: Vec<usize>,
     /// A folder in which each rank writes down which samples it has seen.
     #[arg(long)]
     samples: Option<std::path::PathBuf>,
@@ -247,6 +250,28 @@ impl DataModule for Slow {
     }
 }
 
+/// The batches of ranks of which each has its own number. One rank that is alone has the k-th batches of all as one.
+fn stream(lengths: Vec<usize>) -> DataLoader<Points> {
+    const BATCH: usize = 6;
+    DataLoader::from_stream(move |request| {
+        let shard = request.shard;
+        let ranks = match shard.world_size {
+            1 => 0..lengths.len(),
+            _ => shard.rank..shard.rank + 1,
+        };
+        let (lengths, epoch) = (lengths.clone(), request.epoch as usize);
+        let longest = ranks.clone().map(|rank| lengths[rank]).max().unwrap_or_default();
+        Ok((0..longest).map(move |number| {
+            let with_one = ranks.clone().filter(|rank| number < lengths[*rank]);
+            let indices = with_one.flat_map(|rank| {
+                let first = 1000 * rank + BATCH * (number + 10 * epoch);
+                first..first + BATCH
+            });
+            collate(indices.collect(), &Device::flex())
+        }))
+    })
+}
+
 fn main() -> ExitCode {
     firebrand::run(|| train(&Args::parse()))
 }
@@ -264,8 +289,12 @@ fn train(args: &Args) -> Result<()> {
     let loader =
         |count: usize| DataLoader::from_fn(InMemDataset::new((0..count).collect::<Vec<_>>()), collate);
     let batch = args.global_batch / trainer.topology().world_size;
+    let train = match args.stream.is_empty() {
+        true => loader(200).batch_size(batch).shuffle(true).drop_last(true),
+        false => stream(args.stream.clone()),
+    };
     let data = Data::new()
-        .train(loader(200).batch_size(batch).shuffle(true).drop_last(true))
+        .train(train)
         .validation(loader(50).batch_size(7))
         .predict(loader(23).batch_size(3));
     let plan = Plan {
