@@ -54,6 +54,7 @@ enum Fault {
     Kill,
     Stop,
     Slow,
+    Hang,
     Nan,
     Validation,
     Unused,
@@ -118,6 +119,7 @@ impl Net {
             Some("kill") => signal("-KILL"),
             Some("stop") => signal("-STOP"),
             Some("slow") => std::thread::sleep(Duration::from_secs(3)),
+            Some("hang") => std::thread::sleep(Duration::from_secs(1000)),
             _ => {}
         }
         Ok(())
