@@ -396,6 +396,21 @@ fn a_thread_that_fails_ends_all_with_its_cause() {
 }
 
 #[test]
+fn a_thread_that_does_not_come_back_is_left_behind_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program(folder.path(), "--devices 2 --launcher thread --fault hang");
+    let start = Instant::now();
+    let output = command.env("FIREBRAND_TIMEOUT", "3").output().unwrap();
+    let (took, said) = (start.elapsed(), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(took < Duration::from_secs(20), "{took:?}: {said}");
+    assert!(
+        said.contains("still waiting for rank 1") && said.contains("the ranks [1] do not come back"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_signal_stops_all_threads_at_one_update_and_the_run_goes_on_from_there() {
     let folder = tempfile::tempdir().unwrap();
     let child = program(folder.path(), "--devices 2 --launcher thread --max-steps 1000000")

@@ -63,6 +63,7 @@ enum Fault {
     Backward,
     Stop,
     Slow,
+    Hang,
     Nan,
     Validation,
     Unused,
@@ -131,6 +132,7 @@ impl Net {
             Some("kill") => signal("-KILL"),
             Some("stop") => signal("-STOP"),
             Some("slow") => std::thread::sleep(Duration::from_secs(3)),
+            Some("hang") => std::thread::sleep(Duration::from_secs(1000)),
             _ => {}
         }
         Ok(())
