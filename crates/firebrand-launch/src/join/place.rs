@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use firebrand_collective::{Error as Collective, Health, Store, Topology};
 
@@ -27,9 +28,14 @@ struct WatchedState {
     failure: Option<Collective>,
 }
 
+/// How long the last words of a rank that has ended may take.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
 impl Watched {
     /// A child that fails while a session is under way is a rank that failed.
     pub fn failed(&self, end: ChildEnd) {
+        // Its last words may still be on their way: an error of its own, or what it was doing.
+        std::thread::sleep(LAST_WORDS);
         let failure = Collective::RankFailed {
             rank: end.rank,
             cause: end.to_string(),

@@ -128,6 +128,7 @@ impl FitLoop<'_> {
                 self.take_outcomes(outcomes);
             }
         }
+        self.enter_epoch();
         Ok(())
     }
 
