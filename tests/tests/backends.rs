@@ -298,8 +298,9 @@ fn what_is_not_compiled_in_names_its_feature() {
 
 #[test]
 fn what_is_not_present_says_what_it_needs() {
-    // No GPU that a driver may find, and no Vulkan driver.
+    // No GPU that a driver may find, and no driver of Vulkan or OpenGL.
     let nothing = [
+        ("__EGL_VENDOR_LIBRARY_FILENAMES", "none"),
         ("CUDA_VISIBLE_DEVICES", "-1"),
         ("VK_DRIVER_FILES", "none"),
         ("VK_ICD_FILENAMES", "none"),

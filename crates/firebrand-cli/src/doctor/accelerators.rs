@@ -35,9 +35,15 @@ pub fn examine(report: &mut Report, lookup: Lookup<'_>) {
         None => find("libnccl.so.2", lookup),
     };
     report.fact("NCCL (libnccl.so.2)", shown(nccl.as_deref()));
-    let others = [("Vulkan loader", "libvulkan.so.1"), ("LibTorch", "libtorch_cpu.so")];
+    let others = [
+        ("Vulkan loader", "libvulkan.so.1"),
+        ("LibTorch", "libtorch_cpu.so"),
+    ];
     for (name, library) in others {
-        report.fact(format!("{name} ({library})"), shown(find(library, lookup).as_deref()));
+        report.fact(
+            format!("{name} ({library})"),
+            shown(find(library, lookup).as_deref()),
+        );
     }
     if gpus > 0 && driver.is_none() {
         report.problem(
