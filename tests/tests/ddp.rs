@@ -139,6 +139,29 @@ fn uneven_inputs_stop_together_or_join() {
     }
 }
 
+/// A gradient that is not finite on one rank is left out on all, and the scale of the loss falls on all.
+#[test]
+fn an_overflow_on_one_rank_is_skipped_by_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = "--precision 16-mixed --devices 3 --max-steps 20";
+    let (fine, overflown) = (folder.path().join("fine"), folder.path().join("overflown"));
+    succeeded(&run(&fine, common));
+    succeeded(&run(&overflown, &format!("{common} --fault inf --fault-rank 2")));
+    let (before, after) = (column(&fine, "loss_scale"), column(&overflown, "loss_scale"));
+    assert_eq!((before.len(), after.len()), (20, 20));
+    for (step, (before, after)) in before.iter().zip(&after).enumerate() {
+        let expected = if step < 5 { *before } else { before / 2.0 };
+        assert_eq!(*after, expected, "step {step}: {before:?} {after:?}");
+    }
+    assert!(curve(&overflown).iter().all(|loss| loss.is_finite()));
+    // A checkpoint of three ranks whose scale fell goes on.
+    succeeded(&run(
+        &overflown,
+        "--precision 16-mixed --devices 3 --max-steps 25 --resume last",
+    ));
+    assert_eq!(column(&overflown, "loss_scale")[20..], [after[19]; 5]);
+}
+
 #[test]
 fn accumulation_over_ranks_is_one_large_batch() {
     let folder = tempfile::tempdir().unwrap();

@@ -292,8 +292,6 @@ impl Trainer {
         // What each rank may have for itself.
         const OWN: [&str; 3] = ["default_root_dir", "progress", "resume"];
         let mut mine = hparams.clone();
-        // `auto` may have found something else on another node.
-        mine.insert("accelerator".to_owned(), self.chosen.accelerator.as_str().into());
         mine.retain(|key, _| !OWN.contains(&key));
         let theirs: toml::Table = self.world.on_zero(|| Ok(mine.clone()))?;
         match first_difference(&mine, &theirs) {
@@ -375,6 +373,8 @@ impl Trainer {
     fn hparams(&self) -> Result<toml::Table, Error> {
         let mut table = toml::Table::try_from(&self.config)
             .map_err(|error| Error::Contradiction(format!("the options cannot be written down: {error}")))?;
+        // What `auto` found: numbers belong to a backend, and another node may have found something else.
+        table.insert("accelerator".to_owned(), self.chosen.accelerator.as_str().into());
         if !self.hyper_parameters.is_empty() {
             table.insert(
                 "module".to_owned(),

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use burn::data::dataset::InMemDataset;
@@ -65,6 +66,8 @@ enum Fault {
     Slow,
     Hang,
     Nan,
+    /// An infinite loss, once.
+    Inf,
     Validation,
     Unused,
 }
@@ -171,9 +174,19 @@ impl LightningModule for Net {
         if self.plan.fault.as_deref() != Some("unused") || step.global_rank() != self.plan.rank {
             output = output + self.spare.forward(batch.features);
         }
-        let mut loss = (output - batch.targets).powf_scalar(2.0).mean();
+        let output = step.full_precision(output);
+        let mut loss = (output - step.full_precision(batch.targets))
+            .powf_scalar(2.0)
+            .mean();
         if self.plan.fault.as_deref() == Some("nan") && self.is_due(step) {
             loss = loss * f32::NAN;
+        }
+        if self.plan.fault.as_deref() == Some("inf") && self.is_due(step) {
+            // Once: an update that is left out is tried again under the same number.
+            static DONE: AtomicBool = AtomicBool::new(false);
+            if !DONE.swap(true, Ordering::Relaxed) {
+                loss = loss * f32::INFINITY;
+            }
         }
         if self.plan.fault.as_deref() == Some("backward") && self.is_due(step) {
             signal("-KILL");
@@ -186,15 +199,13 @@ impl LightningModule for Net {
         if self.plan.fault.as_deref() == Some("validation") && step.global_rank() == self.plan.rank {
             return Err("the validation data is gone".into());
         }
-        let output = self.forward(batch.features, step)?;
+        let output = step.full_precision(self.forward(batch.features, step)?);
+        let targets = step.full_precision(batch.targets);
         step.log(
             "val_loss",
-            (output.clone() - batch.targets.clone()).powf_scalar(2.0).mean(),
+            (output.clone() - targets.clone()).powf_scalar(2.0).mean(),
         );
-        step.log_metric(
-            "val_mse",
-            MeanSquaredError::new().update(&output, &batch.targets)?,
-        );
+        step.log_metric("val_mse", MeanSquaredError::new().update(&output, &targets)?);
         Ok(())
     }
 
