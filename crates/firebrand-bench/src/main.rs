@@ -3,6 +3,7 @@
 //! Each case prints a table, and writes its numbers as one flat JSON object where it is asked to.
 
 mod allreduce;
+mod clock;
 mod ddp;
 mod memory;
 mod numbers;
