@@ -25,11 +25,19 @@ pub struct Points {
     pub classes: Tensor<1, Int>,
 }
 
+/// Burn's batch norm, or Firebrand's, which takes 16-bit inputs too.
+#[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a model has one")]
+enum Norm {
+    Burn(BatchNorm),
+    Wide(firebrand::nn::BatchNorm),
+}
+
 /// Linear, batch norm, dropout, linear.
 #[derive(Module, Debug)]
 pub struct Classifier {
     hidden: Linear,
-    norm: BatchNorm,
+    norm: Norm,
     dropout: Dropout,
     output: Linear,
 }
@@ -37,18 +45,41 @@ pub struct Classifier {
 impl Classifier {
     /// A classifier on a device, its weights not drawn yet.
     pub fn new(device: &Device) -> Self {
+        Self::with_norm(Norm::Burn(BatchNormConfig::new(16).init(device)), device)
+    }
+
+    /// The same with the batch norm of Firebrand.
+    ///
+    /// # Errors
+    ///
+    /// If the layer cannot be made.
+    pub fn wide(device: &Device) -> Result<Self> {
+        let norm = firebrand::nn::BatchNormConfig::new(16).init(device)?;
+        Ok(Self::with_norm(Norm::Wide(norm), device))
+    }
+
+    fn with_norm(norm: Norm, device: &Device) -> Self {
         Self {
             hidden: LinearConfig::new(NUM_FEATURES, 16).init(device),
-            norm: BatchNormConfig::new(16).init(device),
+            norm,
             dropout: DropoutConfig::new(0.2).init(),
             output: LinearConfig::new(16, NUM_CLASSES).init(device),
         }
     }
 
     /// The logits, `[samples, NUM_CLASSES]`.
-    pub fn forward(&self, features: Tensor<2>) -> Tensor<2> {
-        let hidden = self.norm.forward(self.hidden.forward(features));
-        self.output.forward(self.dropout.forward(relu(hidden)))
+    ///
+    /// # Errors
+    ///
+    /// If the batch norm refuses its input.
+    pub fn forward(&self, features: Tensor<2>, step: &StepContext) -> Result<Tensor<2>> {
+        let hidden = self.hidden.forward(features);
+        let hidden = match &self.norm {
+            Norm::Burn(norm) => norm.forward(hidden),
+            Norm::Wide(norm) => norm.forward(hidden, step)?,
+        };
+        let logits = self.output.forward(self.dropout.forward(relu(hidden)));
+        Ok(step.full_precision(logits))
     }
 }
 
@@ -56,7 +87,7 @@ impl LightningModule for Classifier {
     type Batch = Points;
 
     fn training_step(&self, batch: Points, step: &mut StepContext) -> Result<Tensor<1>> {
-        let logits = self.forward(batch.features);
+        let logits = self.forward(batch.features, step)?;
         let loss = CrossEntropyLossConfig::new()
             .init(&logits.device())
             .forward(logits.clone(), batch.classes.clone());
@@ -67,7 +98,7 @@ impl LightningModule for Classifier {
     }
 
     fn validation_step(&self, batch: Points, step: &mut StepContext) -> Result<()> {
-        let logits = self.forward(batch.features);
+        let logits = self.forward(batch.features, step)?;
         let loss = CrossEntropyLossConfig::new()
             .init(&logits.device())
             .forward(logits.clone(), batch.classes.clone());
@@ -77,13 +108,13 @@ impl LightningModule for Classifier {
     }
 
     fn test_step(&self, batch: Points, step: &mut StepContext) -> Result<()> {
-        let logits = self.forward(batch.features);
+        let logits = self.forward(batch.features, step)?;
         step.log_metric("test_acc", Accuracy::new().update(&logits, &batch.classes)?);
         Ok(())
     }
 
-    fn predict_step(&self, batch: Points, _step: &mut StepContext) -> Result<Prediction> {
-        let classes: Tensor<1, Int> = self.forward(batch.features).argmax(1).squeeze_dim(1);
+    fn predict_step(&self, batch: Points, step: &mut StepContext) -> Result<Prediction> {
+        let classes: Tensor<1, Int> = self.forward(batch.features, step)?.argmax(1).squeeze_dim(1);
         Ok(Prediction::from(classes))
     }
 

@@ -164,13 +164,52 @@ mod checks {
         assert_close(&ranks(1), &ranks(2), 1e-4);
     }
 
-    fn start(root: &Path, accelerator: Accelerator, resume: Option<&str>) -> Child {
+    /// The 16-bit precisions that a device can do.
+    fn mixed(accelerator: Accelerator) -> Vec<&'static str> {
+        let device = accelerator.device().unwrap();
+        let precisions = [Precision::Bf16Mixed, Precision::F16Mixed].into_iter();
+        let able: Vec<&str> = precisions
+            .filter(|precision| device.supports_dtype(precision.compute()))
+            .map(Precision::as_str)
+            .collect();
+        assert!(!able.is_empty());
+        able
+    }
+
+    pub fn mixed_precision_follows_float32(accelerator: Accelerator) {
+        let folder = tempfile::tempdir().unwrap();
+        let name = accelerator.as_str();
+        let on = |precision: &str, ranks: usize| {
+            let arguments = format!(
+                "--accelerator {name} --precision {precision} --devices {ranks} --max-epochs 8 --max-steps 120"
+            );
+            curve(&folder.path().join(format!("{precision}-{ranks}")), &arguments)
+        };
+        let exact = on("32-true", 1);
+        let mean = |losses: &[f64]| losses[losses.len() - 16..].iter().sum::<f64>() / 16.0;
+        for precision in mixed(accelerator) {
+            for ranks in [1, 2] {
+                let found = on(precision, ranks);
+                // Updates that the scale of the loss costs are made up for.
+                assert_eq!(found.len(), exact.len(), "{precision}");
+                assert!(
+                    (mean(&found) / mean(&exact) - 1.0).abs() < 0.1,
+                    "{precision} on {ranks} ranks: {} and not {}",
+                    mean(&found),
+                    mean(&exact)
+                );
+            }
+        }
+    }
+
+    fn start(root: &Path, accelerator: Accelerator, precision: &str, resume: Option<&str>) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_train_classifier"));
         command
             .arg(root)
             .args(["1", "3"])
             .args(resume)
             .env("FIREBRAND_TEST_ACCELERATOR", accelerator.as_str())
+            .env("FIREBRAND_TEST_PRECISION", precision)
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         quiet(&mut command);
@@ -208,10 +247,16 @@ mod checks {
     }
 
     pub fn killed_and_resumed_is_byte_equal(accelerator: Accelerator) {
+        for precision in ["32-true"].into_iter().chain(mixed(accelerator)) {
+            killed_and_resumed(accelerator, precision);
+        }
+    }
+
+    fn killed_and_resumed(accelerator: Accelerator, precision: &str) {
         let folder = tempfile::tempdir().unwrap();
         let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
-        succeeded(start(&whole, accelerator, None));
-        let mut child = start(&killed, accelerator, None);
+        succeeded(start(&whole, accelerator, precision, None));
+        let mut child = start(&killed, accelerator, precision, None);
         let started = Instant::now();
         while last(&killed).is_none() {
             assert!(started.elapsed() < Duration::from_secs(120), "no checkpoint");
@@ -223,9 +268,9 @@ mod checks {
         );
         child.kill().unwrap();
         child.wait().unwrap();
-        succeeded(start(&killed, accelerator, Some("last")));
+        succeeded(start(&killed, accelerator, precision, Some("last")));
         for ((name, expected), (_, found)) in files(&whole).iter().zip(&files(&killed)) {
-            assert!(expected == found, "{name} differs");
+            assert!(expected == found, "{name} differs in {precision}");
         }
     }
 }
@@ -253,11 +298,22 @@ macro_rules! backend {
             }
 
             #[test]
+            fn mixed_precision_follows_float32() {
+                checks::mixed_precision_follows_float32($accelerator);
+            }
+
+            #[test]
             fn killed_and_resumed_is_byte_equal() {
                 checks::killed_and_resumed_is_byte_equal($accelerator);
             }
         }
     };
+}
+
+// Flex against itself, where that says something: in mixed precision.
+#[test]
+fn mixed_precision_follows_float32_on_flex() {
+    checks::mixed_precision_follows_float32(Accelerator::Cpu);
 }
 
 #[cfg(feature = "libtorch")]
@@ -298,8 +354,9 @@ fn what_is_not_compiled_in_names_its_feature() {
 
 #[test]
 fn what_is_not_present_says_what_it_needs() {
-    // No GPU that a driver may find, and no Vulkan driver.
+    // No GPU that a driver may find, and no driver of Vulkan or OpenGL.
     let nothing = [
+        ("__EGL_VENDOR_LIBRARY_FILENAMES", "none"),
         ("CUDA_VISIBLE_DEVICES", "-1"),
         ("VK_DRIVER_FILES", "none"),
         ("VK_ICD_FILENAMES", "none"),

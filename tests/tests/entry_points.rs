@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::data::dataset::InMemDataset;
@@ -384,4 +385,77 @@ fn a_share_of_the_batches_is_overfitted_once() {
     trainer.fit(module, Data::new().train(loader)).unwrap();
     // Half of ten batches, and not half of that half.
     assert_eq!(calls.take().len(), 5);
+}
+
+/// A trainer whose two ranks are threads.
+fn threads(root: &std::path::Path) -> TrainerBuilder {
+    quiet(root).devices(2).launcher(Launcher::Thread)
+}
+
+#[test]
+fn threads_make_their_modules_themselves_and_what_cannot_be_says_so() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let mut trainer = threads(folder.path()).build().unwrap();
+    assert_eq!(trainer.topology().world_size, 2);
+    let error = trainer
+        .fit(Classifier::new(&Device::flex()), data(0))
+        .err()
+        .unwrap();
+    assert_eq!(error.exit_code(), 2);
+    assert!(
+        error.to_string().contains("`fit_with(|| Ok((module, data)))`"),
+        "{error}"
+    );
+    let stopping = EarlyStopping::monitor("val_loss");
+    let error = threads(folder.path()).callback(stopping).build().err().unwrap();
+    assert!(error.to_string().contains("`callback_with(|| ..)`"), "{error}");
+    let error = threads(folder.path()).num_nodes(2).build().err().unwrap();
+    assert!(
+        error.to_string().contains("on one node, and 2 are asked for"),
+        "{error}"
+    );
+
+    let fitted = trainer
+        .fit_with(|| Ok((Classifier::new(&Device::flex()), data(0))))
+        .unwrap();
+    // All of the data, on the first rank alone.
+    let tested = trainer.test(&fitted.module, data(0)).unwrap();
+    assert_eq!(
+        tested,
+        plain(folder.path()).test(&fitted.module, data(0)).unwrap()
+    );
+}
+
+#[test]
+fn a_thread_that_cannot_make_its_module_is_named_and_the_next_fit_has_all_ranks_again() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let stopping = || EarlyStopping::monitor("val_loss").patience(1000);
+    let mut trainer = threads(folder.path()).callback_with(stopping).build().unwrap();
+    let made = AtomicUsize::new(0);
+    let error = trainer
+        .fit_with(move || match made.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok((Classifier::new(&Device::flex()), data(0))),
+            _ => Err("there is no second module".into()),
+        })
+        .err()
+        .unwrap();
+    let text = format!("{error:?}");
+    assert!(text.contains("there is no second module"), "{text}");
+    for _ in 0..2 {
+        let fitted = trainer
+            .fit_with(|| Ok((Classifier::new(&Device::flex()), data(0))))
+            .unwrap();
+        assert!(fitted.report.global_step > 0);
+    }
+    let _caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        trainer.fit_with(|| -> Result<(Classifier, firebrand::data::Data<_>)> { panic!("no module at all") })
+    }))
+    .unwrap_err();
+    // It still has two ranks.
+    assert_eq!(trainer.topology().world_size, 2);
+    trainer
+        .fit_with(|| Ok((Classifier::new(&Device::flex()), data(0))))
+        .unwrap();
 }

@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-/// How many ranks train, and how they communicate.
+/// How many ranks train, how they communicate, and in which precision.
 #[derive(Clone, Copy)]
-struct Ranks(usize, &'static str);
+struct Ranks(usize, &'static str, &'static str);
 
-const ONE: Ranks = Ranks(1, "auto");
+const ONE: Ranks = Ranks(1, "auto", "32-true");
 
-fn start(root: &Path, Ranks(ranks, means): Ranks, resume: Option<&str>) -> Child {
+fn start(root: &Path, Ranks(ranks, means, precision): Ranks, resume: Option<&str>) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_train_classifier"));
     command
         .arg(root)
         .args([&ranks.to_string(), "3"])
         .args(resume)
         .env("FIREBRAND_COLLECTIVE", means)
+        .env("FIREBRAND_TEST_PRECISION", precision)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     // A fixed number of threads is part of the promise.
@@ -98,9 +99,18 @@ fn killed_at_random_steps_and_resumed_is_byte_equal() {
 
 #[test]
 fn several_ranks_are_byte_equal_too() {
-    kill_and_resume(Ranks(2, "auto"), 4);
+    kill_and_resume(Ranks(2, "auto", "32-true"), 4);
     // A ring adds up in an order that depends on where a value lies in its bucket, which the checkpoint keeps.
-    kill_and_resume(Ranks(3, "tcp"), 4);
+    kill_and_resume(Ranks(3, "tcp", "32-true"), 4);
+}
+
+#[test]
+fn mixed_precision_is_byte_equal_too() {
+    for precision in ["bf16-mixed", "16-mixed"] {
+        kill_and_resume(Ranks(1, "auto", precision), 3);
+    }
+    // The scale of the loss falls in the first updates, and is part of what goes on.
+    kill_and_resume(Ranks(2, "auto", "16-mixed"), 2);
 }
 
 /// Kills a run, goes on, and kills it again, until it was killed often enough; at its end it is as one that was not killed.
@@ -167,7 +177,7 @@ fn a_run_whose_ranks_are_killed_is_restarted_and_ends_byte_equal() {
         );
         return;
     }
-    let two = Ranks(2, "auto");
+    let two = Ranks(2, "auto", "32-true");
     let folder = tempfile::tempdir().unwrap();
     let reference = folder.path().join("reference");
     let (status, stderr) = finish(start(&reference, two, None));
@@ -215,7 +225,7 @@ fn a_run_whose_ranks_are_killed_is_restarted_and_ends_byte_equal() {
 
 #[test]
 fn signals_save_and_leave_with_their_code() {
-    let two = Ranks(2, "auto");
+    let two = Ranks(2, "auto", "32-true");
     for (signal, code, ranks) in [("-TERM", 143, ONE), ("-INT", 130, ONE), ("-TERM", 143, two)] {
         let folder = tempfile::tempdir().unwrap();
         let reference = folder.path().join("reference");

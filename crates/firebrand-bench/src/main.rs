@@ -3,9 +3,12 @@
 //! Each case prints a table, and writes its numbers as one flat JSON object where it is asked to.
 
 mod allreduce;
+mod clock;
 mod ddp;
+mod memory;
 mod numbers;
 mod overhead;
+mod precision;
 mod process;
 mod restart;
 mod statistics;
@@ -16,6 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use firebrand::Accelerator;
 use firebrand::collective::Backend;
 
 use numbers::Numbers;
@@ -52,6 +56,10 @@ struct RankArguments {
     batch_size: usize,
     #[arg(long, hide = true, default_value_t = 20)]
     window: usize,
+    #[arg(long, hide = true, value_enum, default_value = "gpt")]
+    model: precision::Workload,
+    #[arg(long, hide = true, default_value = "32-true")]
+    precision: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,12 +70,16 @@ enum Case {
     Allreduce,
     /// What a second rank costs in data parallel training.
     Ddp,
-    /// Every case.
+    /// What mixed precision gains on LibTorch, beside PyTorch's autocast; the build needs `--features libtorch`.
+    Precision,
+    /// Every case but `precision`, which needs a build of its own.
     All,
     #[value(name = allreduce::RANK_CASE, hide = true)]
     AllreduceRank,
     #[value(name = ddp::RANK_CASE, hide = true)]
     DdpRank,
+    #[value(name = precision::RANK_CASE, hide = true)]
+    PrecisionRank,
 }
 
 impl Case {
@@ -98,6 +110,10 @@ fn main() -> Result<ExitCode> {
             ddp::train(workload, rank.devices, rank.window)?;
             return Ok(ExitCode::SUCCESS);
         }
+        Case::PrecisionRank => {
+            precision::train(rank.model, &rank.precision, Accelerator::LibTorch)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         _ => {}
     }
     let python = arguments.python.as_deref();
@@ -110,6 +126,9 @@ fn main() -> Result<ExitCode> {
     }
     if case.includes(Case::Ddp) {
         ddp::run(rounds.unwrap_or(5), python, &mut numbers)?;
+    }
+    if *case == Case::Precision {
+        precision::run(rounds.unwrap_or(2), python, &mut numbers)?;
     }
     if let Some(path) = &arguments.json {
         numbers.write(path)?;

@@ -3,8 +3,12 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-/// Read by rayon when its first thread starts.
-const THREADS: (&str, &str) = ("RAYON_NUM_THREADS", "1");
+/// Read by rayon, and by OpenMP for LibTorch, when their first threads start.
+const THREADS: [(&str, &str); 3] = [
+    ("RAYON_NUM_THREADS", "1"),
+    ("OMP_NUM_THREADS", "1"),
+    ("MKL_NUM_THREADS", "1"),
+];
 
 /// What else must be in the environment before `main`, and is set unless it is there.
 const SETTINGS: [(&str, &str); 3] = [
@@ -23,9 +27,10 @@ pub(crate) fn restart_if_needed() -> Result<Option<ExitCode>> {
         .into_iter()
         .filter(|(name, _)| env::var_os(name).is_none())
         .collect();
-    if env::var_os(THREADS.0).is_none_or(|threads| threads != THREADS.1) {
-        missing.push(THREADS);
-    }
+    let others = THREADS
+        .into_iter()
+        .filter(|(name, one)| env::var_os(name).is_none_or(|threads| threads != *one));
+    missing.extend(others);
     if missing.is_empty() {
         return Ok(None);
     }

@@ -340,6 +340,53 @@ fn ranks_are_told_to_stop_and_have_saved_before_it_ends() {
 }
 
 #[test]
+fn sigusr1_is_for_the_ranks_alone_and_they_go_on() {
+    // As a program of Firebrand does in a job of Slurm: it saves, requeues the job and leaves in peace.
+    let script = "trap 'echo told; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
+    let mut child = run(&["--max-restarts", "5"], script).spawn().unwrap();
+    wait_for(&mut child, 2, "ready");
+    send(child.id(), Signal::USR1);
+    wait_for(&mut child, 2, "told");
+    assert_eq!(ends_within(&mut child, Duration::from_secs(8)), 0);
+    // A program that takes it as something else goes on.
+    let script = "trap 'echo told' USR1; trap 'exit 143' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = run(&[], script).spawn().unwrap();
+    wait_for(&mut child, 2, "ready");
+    send(child.id(), Signal::USR1);
+    wait_for(&mut child, 2, "told");
+    assert!(child.try_wait().unwrap().is_none());
+    send(child.id(), Signal::TERM);
+    assert_eq!(ends_within(&mut child, Duration::from_secs(8)), 143);
+}
+
+#[test]
+fn a_hang_up_ends_the_ranks_as_it_ends_any_program_and_costs_no_restart() {
+    // What knows no hang-up ends by it; what does may save first.
+    for script in [
+        "echo ready; while :; do sleep 0.05; done",
+        "trap 'sleep 0.3; exit 0' HUP; echo ready; while :; do sleep 0.05; done",
+    ] {
+        let mut child = run(&["--max-restarts", "5"], script).spawn().unwrap();
+        wait_for(&mut child, 2, "ready");
+        send(child.id(), Signal::HUP);
+        assert_eq!(ends_within(&mut child, Duration::from_secs(8)), 129, "{script}");
+    }
+    // Under nohup it is ignored.
+    let mut command = Command::new("sh");
+    let command = command
+        .args([
+            "-c",
+            "trap '' HUP; exec \"$0\" run -- sh -c 'echo ready; sleep 1; echo done'",
+        ])
+        .arg(env!("CARGO_BIN_EXE_firebrand"))
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    wait_for(&mut child, 1, "ready");
+    send(child.id(), Signal::HUP);
+    assert_eq!(ends_within(&mut child, Duration::from_secs(8)), 0);
+}
+
+#[test]
 fn ranks_that_do_not_stop_are_killed_in_the_end_and_sooner_when_asked_twice() {
     let deaf = "trap '' TERM INT; echo ready $$; while :; do sleep 0.05; done";
     let mut child = run(&["--stop-grace", "0.5"], deaf).spawn().unwrap();

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
@@ -54,6 +54,18 @@ impl Health {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
             None => Ok(()),
+        }
+    }
+
+    /// The failure that the others know of, if the word of it comes soon.
+    pub(crate) fn hearsay(&self) -> Option<Error> {
+        let until = Instant::now() + Self::HEARSAY;
+        loop {
+            match self.check() {
+                Err(failure) => return Some(failure),
+                Ok(()) if Instant::now() >= until => return None,
+                Ok(()) => std::thread::sleep(Self::PERIOD / 2),
+            }
         }
     }
 

@@ -3,7 +3,8 @@ use std::any::{Any, type_name};
 use burn::tensor::{Device, Tensor};
 
 use crate::params::{
-    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
+    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_fields,
+    visit_module,
 };
 use crate::{
     AnyBatch, Error, FitInfo, LightningModule, ManualEngine, ManualOptimization, OptimizerSetup, Prediction,
@@ -40,6 +41,8 @@ pub trait ErasedModule: Send {
     fn on_save_checkpoint(&self) -> Option<serde_json::Value>;
     fn on_load_checkpoint(&mut self, state: &serde_json::Value) -> Result<()>;
 
+    /// Visits every field, see [`visit_fields`].
+    fn visit_fields(&self, visit: &mut dyn FnMut(&str, &str));
     /// Visits every value, see [`visit_module`].
     fn visit_params(&self, visitor: &mut dyn ParamVisitor);
     /// Maps every value, see [`map_module`].
@@ -173,6 +176,10 @@ impl<M: LightningModule> ErasedModule for Slot<M> {
 
     fn on_load_checkpoint(&mut self, state: &serde_json::Value) -> Result<()> {
         self.get_mut().on_load_checkpoint(state)
+    }
+
+    fn visit_fields(&self, visit: &mut dyn FnMut(&str, &str)) {
+        visit_fields(self.get(), visit);
     }
 
     fn visit_params(&self, visitor: &mut dyn ParamVisitor) {

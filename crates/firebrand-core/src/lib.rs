@@ -59,6 +59,7 @@ pub use optim::{
 };
 pub use params::{
     AnyTensor, ParamEntry, ParamInfo, ParamKind, ParamMapper, ParamTable, ParamVisitor, PathPattern,
-    SeedStream, assign_path_ids, map_module, path_id, seed_from, train_params, visit_module,
+    SeedStream, assign_path_ids, map_module, on_host, path_id, seed_from, train_params, visit_fields,
+    visit_module,
 };
 pub use prediction::Prediction;

@@ -70,6 +70,16 @@ pub enum Error {
     /// What went wrong between ranks.
     #[error("{0}")]
     Ranks(String),
+    /// A rank that this process started did not end well after this process was done.
+    #[error("rank {rank} did not end well after this one was done: {cause}; its own output says more")]
+    Child {
+        /// The rank.
+        rank: usize,
+        /// How it ended.
+        cause: String,
+        /// Its exit code, as a shell gives it.
+        exit_code: u8,
+    },
     /// The operating system refused something, or a process did not do what it had to.
     #[error("{what}: {reason}")]
     System {

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! [`Children`] starts and supervises the other ranks of a node: each runs the same program, calls [`adopt`] first of all, and
-//! ends when its parent does, however that came about.
+//! ends when its parent does, however that came about. [`ThreadRanks`] are ranks within one process.
 
 mod environment;
 mod error;
@@ -34,7 +34,7 @@ pub use environment::{
     Cluster, ClusterKind, Launch, MasterAddress, Requested, SpawnPlan, detect, environment_variable,
 };
 pub use error::{Error, Result};
-pub use join::{JoinOptions, Session, end_children};
+pub use join::{JoinOptions, Session, ThreadRanks, Ticket, end_children, finish_children, has_children};
 pub use spawn::{
     Child, ChildEnd, Children, OutputStream, ParentWatch, SpawnOptions, adopt, exec, rank_variables,
     threads_per_rank,

@@ -107,9 +107,13 @@ pub enum Error {
     },
     /// A loss of another rank is not finite.
     #[error(
-        "a loss on another rank is not finite at global step {global_step} (epoch {epoch}); that rank says more"
+        "the loss of rank {rank} is {value} at global step {global_step} (epoch {epoch}); that rank says more"
     )]
     NonFiniteElsewhere {
+        /// The first rank with such a loss.
+        rank: usize,
+        /// The value: not-a-number or infinite.
+        value: f64,
         /// The number of updates so far.
         global_step: u64,
         /// The epoch.
@@ -167,6 +171,17 @@ pub enum Error {
          scales the loss, or bf16-true; or ask for a loss scaler (`loss_scaler`) if float16 weights are what you want"
     )]
     UnscaledF16,
+    /// A batch norm of Burn's under a precision of 16 bits.
+    #[error(
+        "'{path}' is Burn's batch norm, whose input must have the dtype of its float32 statistics, and under {precision} it has 16 bits; \
+         use `firebrand::nn::BatchNorm` in its place, which has the same parameters"
+    )]
+    BatchNorm {
+        /// The path of the layer.
+        path: String,
+        /// The precision.
+        precision: &'static str,
+    },
     /// Two float dtypes met in a step under mixed precision.
     #[error(
         "two float dtypes met in {step} under {precision}: {reason}.{kept} Losses and targets are float32: give them \

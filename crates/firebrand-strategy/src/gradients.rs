@@ -55,8 +55,8 @@ pub struct Gradient {
 pub struct Share {
     /// The sum of its loss weights.
     pub weight: f64,
-    /// Whether one of its losses is not finite.
-    pub failed: bool,
+    /// The first of its losses that is not finite.
+    pub failed: Option<f64>,
     /// Numbers of the trainer's: whether to stop, the time, ….
     pub notes: Vec<f64>,
 }
@@ -68,8 +68,8 @@ pub struct Reduced {
     pub gradients: Vec<Gradient>,
     /// The sum over the ranks' weights.
     pub weight: f64,
-    /// Whether a loss of some rank is not finite.
-    pub failed: bool,
+    /// The first rank with a loss that is not finite, and that loss.
+    pub failed: Option<(usize, f64)>,
     /// The sums over the ranks' notes.
     pub notes: Vec<f64>,
 }

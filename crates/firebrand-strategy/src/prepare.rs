@@ -1,3 +1,5 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use burn::tensor::{DType, Device, FloatDType};
 use firebrand_core::{
     AnyTensor, ErasedModule, ParamInfo, ParamKind, ParamMapper, ParamTable, SeedStream, seed_from,
@@ -43,11 +45,18 @@ pub fn prepare_parameters(
             });
         }
     }
+    if let Some(path) = narrow_batch_norm(module).filter(|_| is_narrow(options.precision.compute())) {
+        return Err(Error::BatchNorm {
+            path,
+            precision: options.precision.precision.as_str(),
+        });
+    }
     let inner = options.device.clone().without_autodiff();
     let ours = |info: &ParamInfo<'_>| table.index_of(info.id).filter(|index| owned(*index));
     module.map_params(&mut Materialize {
         ours: &ours,
         seed: options.seed,
+        drawing: None,
     });
     if (0..table.entries().len()).all(owned) {
         module.detach_to(&inner);
@@ -70,6 +79,27 @@ pub fn prepare_parameters(
     Ok(finish.trained)
 }
 
+/// Whether a dtype has 16 bits.
+fn is_narrow(dtype: FloatDType) -> bool {
+    matches!(dtype, FloatDType::F16 | FloatDType::BF16)
+}
+
+/// The path of a batch norm of Burn's: its statistics and its input must have one dtype.
+fn narrow_batch_norm(module: &dyn ErasedModule) -> Option<String> {
+    let (mut norms, mut marked) = (Vec::new(), Vec::new());
+    module.visit_fields(&mut |path, container| {
+        if let ("BatchNorm", Some((layer, field))) = (container, path.rsplit_once('.')) {
+            match field {
+                "running_mean" => norms.push(layer.to_owned()),
+                // The mark of `firebrand_nn::BatchNorm`.
+                "any_dtype" => marked.push(layer.to_owned()),
+                _ => {}
+            }
+        }
+    });
+    norms.into_iter().find(|layer| !marked.contains(layer))
+}
+
 fn is_parameter(table: &ParamTable, index: Option<usize>) -> bool {
     index
         .and_then(|index| table.get(index))
@@ -79,10 +109,14 @@ fn is_parameter(table: &ParamTable, index: Option<usize>) -> bool {
 /// Which entry of the table a value is, if this rank owns it.
 type Ours<'a> = &'a dyn Fn(&ParamInfo<'_>) -> Option<usize>;
 
+/// Burn's generators are those of the process: from seeding one to the end of drawing, nobody else may.
+static DRAWING: Mutex<()> = Mutex::new(());
+
 /// Draws lazy values where they were to be drawn.
 struct Materialize<'a> {
     ours: Ours<'a>,
     seed: u64,
+    drawing: Option<MutexGuard<'static, ()>>,
 }
 
 impl ParamMapper for Materialize<'_> {
@@ -91,10 +125,13 @@ impl ParamMapper for Materialize<'_> {
     }
 
     fn before_materialize(&mut self, info: &ParamInfo<'_>, device: &Device) {
+        self.drawing = None;
+        self.drawing = Some(DRAWING.lock().unwrap_or_else(PoisonError::into_inner));
         device.seed(seed_from(self.seed, SeedStream::Weights, info.path, &[]));
     }
 
     fn map(&mut self, _: &ParamInfo<'_>, value: AnyTensor, _: bool) -> AnyTensor {
+        self.drawing = None;
         value
     }
 }
@@ -114,8 +151,14 @@ impl ParamMapper for Place<'_> {
     }
 
     fn map(&mut self, info: &ParamInfo<'_>, value: AnyTensor, _requires_grad: bool) -> AnyTensor {
-        let placed = value.inner().to_device(self.device).cast(self.dtype);
-        let Some(index) = (self.ours)(info) else {
+        let index = (self.ours)(info);
+        // Running statistics move by too little to be kept in 16 bits.
+        let dtype = match is_parameter(self.table, index) || !is_narrow(self.dtype) {
+            true => self.dtype,
+            false => FloatDType::F32,
+        };
+        let placed = value.inner().to_device(self.device).cast(dtype);
+        let Some(index) = index else {
             return placed;
         };
         match self.table.get(index).and_then(|entry| entry.tied_to) {

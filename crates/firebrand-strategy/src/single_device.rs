@@ -64,7 +64,7 @@ impl GradientExchange for SingleDevice {
         Ok(Reduced {
             gradients,
             weight: share.weight,
-            failed: share.failed,
+            failed: share.failed.map(|loss| (0, loss)),
             notes: share.notes,
         })
     }

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use firebrand_strategy::{GradientClip, GradientCompression, LossScalerOptions, NonFinite, Precision};
@@ -8,10 +9,11 @@ use crate::callbacks::Callback;
 use crate::checkpoint::Resume;
 use crate::config::TrainerConfig;
 use crate::loggers::Logger;
-use crate::options::{Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval};
 use crate::profiler::Profiler;
 use crate::progress::ProgressMode;
-use crate::world::World;
+use crate::team::{CallbackFactory, Recipe, Team};
+use crate::world::{World, num_thread_ranks};
 use crate::{Error, Trainer};
 
 /// Builds a [`Trainer`]; every option has a default.
@@ -19,10 +21,16 @@ use crate::{Error, Trainer};
 #[derive(Default)]
 pub struct TrainerBuilder {
     config: TrainerConfig,
-    callbacks: Vec<Box<dyn Callback>>,
+    callbacks: Vec<Given>,
     loggers: Option<Vec<Box<dyn Logger>>>,
     profiler: Option<Profiler>,
     hyper_parameters: Option<Result<toml::Table, String>>,
+}
+
+/// A callback, or how each rank makes its own.
+enum Given {
+    One(Box<dyn Callback>),
+    Each(CallbackFactory),
 }
 
 impl TrainerBuilder {
@@ -65,6 +73,13 @@ impl TrainerBuilder {
         self
     }
 
+    /// What the ranks are that [`build`](Self::build) starts itself; default [`Launcher::Process`]. With [`Launcher::Thread`] a run
+    /// goes through [`Trainer::fit_with`], and callbacks through [`callback_with`](Self::callback_with).
+    pub fn launcher(mut self, launcher: Launcher) -> Self {
+        self.config.launcher = launcher;
+        self
+    }
+
     /// How ranks work together; default [`Strategy::ddp`] where there are several.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.config.strategy = Some(strategy);
@@ -74,6 +89,12 @@ impl TrainerBuilder {
     /// Whether ranks may use different parameters in a step; default no, and one that only some ranks use is an error.
     pub fn find_unused_parameters(mut self, on: bool) -> Self {
         self.config.find_unused_parameters = on;
+        self
+    }
+
+    /// What happens when a rank has no batch left in an epoch and others have; default: the epoch is over for all.
+    pub fn uneven_inputs(mut self, uneven_inputs: UnevenInputs) -> Self {
+        self.config.uneven_inputs = uneven_inputs;
         self
     }
 
@@ -270,7 +291,18 @@ impl TrainerBuilder {
 
     /// Adds a callback.
     pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
-        self.callbacks.push(Box::new(callback));
+        self.callbacks.push(Given::One(Box::new(callback)));
+        self
+    }
+
+    /// Adds a callback that each rank makes for itself, as ranks need it that are threads of one process. With other ranks it
+    /// is the same as [`callback`](Self::callback).
+    pub fn callback_with<C: Callback + 'static>(
+        mut self,
+        make: impl Fn() -> C + Send + Sync + 'static,
+    ) -> Self {
+        let make = move || Box::new(make()) as Box<dyn Callback>;
+        self.callbacks.push(Given::Each(Arc::new(make)));
         self
     }
 
@@ -316,19 +348,53 @@ impl TrainerBuilder {
                 "hyper_parameters cannot be written down: {reason}; give a struct or a map"
             ))
         })?;
-        let world = World::join(&config)?;
+        let hyper_parameters = hyper_parameters.unwrap_or_default();
+        let num_thread_ranks = num_thread_ranks(&config)?;
+        let team = match num_thread_ranks {
+            Some(num_ranks) => {
+                let recipe = Recipe {
+                    config: config.clone(),
+                    callbacks: factories(&self.callbacks)?,
+                    hyper_parameters: hyper_parameters.clone(),
+                };
+                Some(Team::new(num_ranks, recipe)?)
+            }
+            None => None,
+        };
+        let world = match team {
+            Some(_) => World::single(),
+            None => World::join(&config)?,
+        };
+        let callbacks = self.callbacks.into_iter().map(|given| match given {
+            Given::One(callback) => callback,
+            Given::Each(make) => make(),
+        });
         let chosen = Chosen::for_rank(config.accelerator, config.precision, world.topology().local_rank);
         let chosen = world.reported(chosen.map_err(Error::from))?;
-        Trainer::new(
+        let trainer = Trainer::new(
             world,
             chosen,
             config,
-            self.callbacks,
+            callbacks.collect(),
             self.loggers,
             self.profiler,
-            hyper_parameters.unwrap_or_default(),
-        )
+            hyper_parameters,
+        )?;
+        Ok(trainer.with_team(team))
     }
+}
+
+/// How each rank makes its callbacks.
+fn factories(given: &[Given]) -> Result<Vec<CallbackFactory>, Error> {
+    let factories = given.iter().map(|given| match given {
+        Given::Each(make) => Ok(Arc::clone(make)),
+        Given::One(callback) => Err(Error::Contradiction(format!(
+            "each rank that is a thread needs a callback {} of its own: give it to `callback_with(|| ..)` in place of \
+             `callback(..)`, or use the launcher `process`",
+            callback.name()
+        ))),
+    });
+    factories.collect()
 }
 
 /// From where a program goes on that was started again: what restarts it says so, or Slurm has requeued its job.

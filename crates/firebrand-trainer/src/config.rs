@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// The place from which a run goes on, as the text that the command line takes.
@@ -47,10 +47,14 @@ pub struct TrainerConfig {
     pub devices: Option<usize>,
     /// How many nodes take part; default 1, or what the launcher started.
     pub num_nodes: Option<usize>,
+    /// What the ranks are that the trainer starts itself; default `process`.
+    pub launcher: Launcher,
     /// How ranks work together; default `single`, or `ddp` where there are several.
     pub strategy: Option<Strategy>,
     /// Whether ranks may use different parameters in a step; see [`DdpOptions::find_unused_parameters`]. Default no.
     pub find_unused_parameters: bool,
+    /// What happens when a rank has no batch left in an epoch and others have; default `stop`.
+    pub uneven_inputs: UnevenInputs,
     /// A smaller type for gradients between ranks; default none.
     pub gradient_compression: Option<GradientCompression>,
     /// The size of the buckets in which gradients are reduced, in MiB; default 25.
@@ -124,8 +128,10 @@ impl Default for TrainerConfig {
             accelerator: Accelerator::Auto,
             devices: None,
             num_nodes: None,
+            launcher: Launcher::Process,
             strategy: None,
             find_unused_parameters: false,
+            uneven_inputs: UnevenInputs::Stop,
             gradient_compression: None,
             bucket_cap_mb: 25,
             precision: Precision::F32,

@@ -74,6 +74,9 @@ pub enum Error {
         #[source]
         source: BoxError,
     },
+    /// A rank could not make its module and data.
+    #[error("the module and the data of a rank could not be made")]
+    Make(#[source] BoxError),
     /// A callback failed.
     #[error("the callback {name} failed in {event}")]
     Callback {
@@ -177,6 +180,12 @@ impl Error {
         match self {
             Self::Interrupted { exit_code, .. } => *exit_code,
             Self::Accelerator(error) if error.is_usage() => 2,
+            // A rank that was stopped and has saved.
+            Self::Launch(firebrand_launch::Error::Child { exit_code, .. })
+                if matches!(*exit_code, 130 | 143) =>
+            {
+                *exit_code
+            }
             Self::Option { .. }
             | Self::Contradiction(_)
             | Self::Data(DataError::Setting { .. })

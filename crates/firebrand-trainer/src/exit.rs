@@ -5,11 +5,16 @@ use std::process::ExitCode;
 use firebrand_core::{BoxError, ErrorChain};
 
 use crate::Error;
+use crate::signals::{Interrupt, SignalGuard};
 
 /// Runs a program: what `main` returns.
 ///
 /// An error is shown once, on standard error, with its causes. The exit code is 0, 130 after Ctrl+C and 143 after SIGTERM (with
 /// the checkpoint written), 2 for a usage error, and 1 for every other error.
+///
+/// A program that started the other ranks itself waits for them when it is done, since they may still have something to do after
+/// the fit: for at most `FIREBRAND_TIMEOUT` seconds (30 minutes). One that fails meanwhile is an error of the program. After an error
+/// of its own, or a signal, it ends them at once. They are gone when this returns, however that came about.
 ///
 /// ```
 /// fn main() -> std::process::ExitCode {
@@ -20,15 +25,31 @@ use crate::Error;
 /// }
 /// ```
 pub fn run(program: impl FnOnce() -> Result<(), BoxError>) -> ExitCode {
-    let code = match program() {
-        Ok(()) => ExitCode::SUCCESS,
+    let outcome = program();
+    let code = match outcome.and_then(|()| wait_for_ranks().map_err(BoxError::from)) {
+        Ok(code) => code,
         Err(error) => {
             report(error.as_ref());
-            ExitCode::from(exit_code(error.as_ref()))
+            exit_code(error.as_ref())
         }
     };
     firebrand_launch::end_children();
-    code
+    ExitCode::from(code)
+}
+
+/// Waits for the ranks that this program started; returns the exit code.
+fn wait_for_ranks() -> Result<u8, Error> {
+    if !firebrand_launch::has_children() {
+        return Ok(0);
+    }
+    let signals = SignalGuard::listen("ending the other ranks, which are not done yet")?;
+    let asked = || {
+        let asked = signals.requested();
+        // Nothing is left here that could be saved and go on in another job.
+        asked.filter(|interrupt| *interrupt != Interrupt::Requeue)
+    };
+    firebrand_launch::finish_children(|| asked().is_some())?;
+    Ok(asked().map_or(0, Interrupt::exit_code))
 }
 
 fn report(error: &(dyn StdError + Send + Sync + 'static)) {

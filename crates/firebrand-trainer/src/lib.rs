@@ -19,6 +19,7 @@ pub mod profiler;
 pub mod progress;
 mod run;
 mod signals;
+mod team;
 mod trainer;
 mod weights;
 mod world;
@@ -31,6 +32,8 @@ pub use config::TrainerConfig;
 pub use error::Error;
 pub use exit::run;
 pub use fit::{Evaluated, FitReport, Fitted, Predictions};
-pub use options::{Limit, Strategy, ValCheckInterval, format_duration, parse_duration};
+pub use options::{
+    Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval, format_duration, parse_duration,
+};
 pub use trainer::Trainer;
 pub use weights::{load_from_checkpoint, weights_of, with_weights};

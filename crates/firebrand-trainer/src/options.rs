@@ -40,6 +40,56 @@ impl Strategy {
     }
 }
 
+/// What the ranks are that the trainer starts itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Launcher {
+    /// Processes: the program runs once for each rank.
+    #[default]
+    Process,
+    /// Threads of this process, for [`Trainer::fit_with`](crate::Trainer::fit_with), in which each rank makes a module of its own.
+    ///
+    /// Threads start at once, and a debugger or profiler sees all ranks. They share what Burn has once per process: its random
+    /// generators, so that a step that draws numbers (dropout) is not reproducible with several ranks, and the locks of its graphs.
+    /// A rank that crashes takes all with it. Ranks on several nodes are processes.
+    Thread,
+}
+
+impl Launcher {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Thread => "thread",
+        }
+    }
+}
+
+/// What happens when a rank has no batch left in an epoch and others have, which only streams let happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum UnevenInputs {
+    /// The epoch is over for all: what the others have left is not used.
+    #[default]
+    Stop,
+    /// The others go on, and an update is the mean over those that have a batch. Those that have none still take part in the
+    /// communication, which PyTorch calls `join`. Layers that communicate themselves (batch norm over ranks) and manual optimization
+    /// do not go with it.
+    Join,
+}
+
+impl UnevenInputs {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Join => "join",
+        }
+    }
+}
+
 /// A number of batches, or a share of all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

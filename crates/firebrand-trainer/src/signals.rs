@@ -1,5 +1,5 @@
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use firebrand_launch::environment_variable;
@@ -55,17 +55,32 @@ impl Interrupt {
 
 /// What the last signal asked for: 0 nothing, else its number.
 static REQUESTED: AtomicU8 = AtomicU8::new(0);
-/// Whether a run is under way that will look at the request; otherwise a signal does what it does without us.
-static LISTENING: AtomicBool = AtomicBool::new(false);
 static INSTALLED: OnceLock<Result<(), std::io::ErrorKind>> = OnceLock::new();
-static FIRST_PRESS: Mutex<Option<Instant>> = Mutex::new(None);
+static LISTENERS: Mutex<Listeners> = Mutex::new(Listeners {
+    count: 0,
+    promise: "",
+    first_press: None,
+});
 
-/// Listens for signals while it lives.
+/// Who will look at the request.
+struct Listeners {
+    /// How many do; while none does, a signal does what it does without us.
+    count: usize,
+    /// What Ctrl+C will make the first of them do, in words.
+    promise: &'static str,
+    first_press: Option<Instant>,
+}
+
+fn listeners() -> MutexGuard<'static, Listeners> {
+    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Listens for signals while it lives. Several may: each rank that is a thread has one.
 pub(crate) struct SignalGuard(());
 
 impl SignalGuard {
-    /// Starts to listen. The thread that waits for signals is made once per process.
-    pub(crate) fn listen() -> Result<Self, Error> {
+    /// Starts to listen. The thread that waits for signals is made once per process. `promise` says what Ctrl+C will bring about.
+    pub(crate) fn listen(promise: &'static str) -> Result<Self, Error> {
         let installed = INSTALLED.get_or_init(|| {
             // Outside of a job that can be requeued, SIGUSR1 does what it does without us.
             let in_job = job_to_requeue(&environment_variable).is_some();
@@ -78,9 +93,13 @@ impl SignalGuard {
                 .map_err(|error| error.kind())
         });
         installed.map_err(|kind| Error::Signals(kind.into()))?;
-        REQUESTED.store(0, Ordering::SeqCst);
-        *FIRST_PRESS.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        LISTENING.store(true, Ordering::SeqCst);
+        let mut listeners = listeners();
+        if listeners.count == 0 {
+            REQUESTED.store(0, Ordering::SeqCst);
+            listeners.promise = promise;
+            listeners.first_press = None;
+        }
+        listeners.count += 1;
         Ok(Self(()))
     }
 
@@ -97,14 +116,16 @@ impl SignalGuard {
 
 impl Drop for SignalGuard {
     fn drop(&mut self) {
-        LISTENING.store(false, Ordering::SeqCst);
+        listeners().count -= 1;
     }
 }
 
 /// Runs on the signal thread, where everything is allowed.
 fn handle(signal: i32) {
-    if !LISTENING.load(Ordering::SeqCst) {
+    let mut listeners = listeners();
+    if listeners.count == 0 {
         // Nothing to save: leave as the signal says.
+        drop(listeners);
         let _ = emulate_default_handler(signal);
         return;
     }
@@ -118,17 +139,16 @@ fn handle(signal: i32) {
         return;
     }
     let now = Instant::now();
-    let mut first = FIRST_PRESS.lock().unwrap_or_else(PoisonError::into_inner);
-    match *first {
+    match listeners.first_press {
         None => {
-            *first = Some(now);
+            listeners.first_press = Some(now);
             let _ = REQUESTED.compare_exchange(
                 0,
                 Interrupt::Keyboard.number(),
                 Ordering::SeqCst,
                 Ordering::SeqCst,
             );
-            say("Ctrl+C: finishing the step and saving a checkpoint; press again to leave at once");
+            say(listeners.promise);
         }
         Some(pressed) if now.duration_since(pressed) >= SECOND_PRESS => {
             exit(i32::from(Interrupt::Keyboard.exit_code()));
@@ -139,8 +159,8 @@ fn handle(signal: i32) {
 
 /// Says something from a thread of its own: standard error may be a pipe that nobody reads, and the next signal must not wait
 /// for it.
-fn say(text: &'static str) {
+fn say(promise: &'static str) {
     let _ = std::thread::Builder::new()
         .name("firebrand-says".to_owned())
-        .spawn(move || tracing::warn!("{text}"));
+        .spawn(move || tracing::warn!("Ctrl+C: {promise}; press again to leave at once"));
 }

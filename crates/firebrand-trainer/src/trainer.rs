@@ -1,3 +1,5 @@
+mod fit_with;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use crate::loggers::{CsvLogger, LogRow, Logger, Loggers, RunDirectory, TensorBoa
 use crate::profiler::Profiler;
 use crate::progress::{ProgressMode, ProgressReporter};
 use crate::run::{RunLock, find_checkpoint, run_of};
+use crate::team::Team;
 use crate::world::World;
 use crate::{Error, TrainerConfig};
 
@@ -73,6 +76,8 @@ pub struct Trainer {
     profiler: Profiler,
     hyper_parameters: toml::Table,
     world: World,
+    /// The ranks that are threads, if they are, except in a fit: then this trainer is that of one rank.
+    team: Option<Box<Team>>,
     last_run: Option<RunDirectory>,
     /// Where the last fit ended, for what is logged after it: `global_step`, and the epoch of its last batch. `None` if it failed.
     ended_at: Option<(u64, u64)>,
@@ -138,9 +143,20 @@ impl Trainer {
             config,
             chosen,
             world,
+            team: None,
             last_run: None,
             ended_at: None,
         })
+    }
+
+    pub(crate) fn with_team(mut self, team: Option<Team>) -> Self {
+        self.team = team.map(Box::new);
+        self
+    }
+
+    /// From now on this is the trainer of a rank of another world.
+    pub(crate) fn enter(&mut self, world: World) {
+        self.world = world;
     }
 
     /// The resolved options.
@@ -158,7 +174,9 @@ impl Trainer {
 
     /// Who this process is among the ranks.
     pub fn topology(&self) -> &Topology {
-        self.world.topology()
+        self.team
+            .as_ref()
+            .map_or(self.world.topology(), |team| team.topology())
     }
 
     /// Whether this is the process that writes and prints for all: global rank 0.
@@ -166,8 +184,8 @@ impl Trainer {
         self.world.is_global_zero()
     }
 
-    /// The group of all ranks, for communication of the program's own; `None` where there is one rank. Every rank must call the
-    /// same operations in the same order.
+    /// The group of all ranks, for communication of the program's own; `None` where there is one rank, and where ranks are threads,
+    /// which have one in a fit only. Every rank must call the same operations in the same order.
     pub fn group(&self) -> Option<&Arc<dyn ProcessGroup>> {
         self.world.group()
     }
@@ -206,13 +224,7 @@ impl Trainer {
         module: M,
         mut data: impl DataModule<Batch = M::Batch>,
     ) -> Result<Fitted<M>, Error> {
-        let (module, report) = self.fit_erased(erase(module), &mut data)?;
-        let name = module.type_name();
-        let module = restore_type(module).ok_or(Error::Core(firebrand_core::Error::State {
-            what: name.to_owned(),
-            reason: "the module came back as another type".to_owned(),
-        }))?;
-        Ok(Fitted::new(module, report))
+        fitted(self.fit_erased(erase(module), &mut data)?)
     }
 
     /// Trains a module whose type is not known here, such as one that was chosen at run time.
@@ -225,6 +237,13 @@ impl Trainer {
         module: Box<dyn ErasedModule>,
         data: &mut dyn ErasedDataModule,
     ) -> Result<(Box<dyn ErasedModule>, FitReport), Error> {
+        if let Some(team) = &self.team {
+            return Err(Error::Contradiction(format!(
+                "the {} ranks are threads, and each needs a module of its own, since clones share a graph: use \
+                 `fit_with(|| Ok((module, data)))` in place of `fit(module, data)`, or the launcher `process`",
+                team.topology().world_size
+            )));
+        }
         crate::progress::init_tracing(self.world.is_global_zero());
         let world = self.world.clone();
         let outcome = with_data(&world, data, Stage::Train, |data| self.fit_prepared(module, data));
@@ -273,8 +292,6 @@ impl Trainer {
         // What each rank may have for itself.
         const OWN: [&str; 3] = ["default_root_dir", "progress", "resume"];
         let mut mine = hparams.clone();
-        // `auto` may have found something else on another node.
-        mine.insert("accelerator".to_owned(), self.chosen.accelerator.as_str().into());
         mine.retain(|key, _| !OWN.contains(&key));
         let theirs: toml::Table = self.world.on_zero(|| Ok(mine.clone()))?;
         match first_difference(&mine, &theirs) {
@@ -356,6 +373,8 @@ impl Trainer {
     fn hparams(&self) -> Result<toml::Table, Error> {
         let mut table = toml::Table::try_from(&self.config)
             .map_err(|error| Error::Contradiction(format!("the options cannot be written down: {error}")))?;
+        // What `auto` found: numbers belong to a backend, and another node may have found something else.
+        table.insert("accelerator".to_owned(), self.chosen.accelerator.as_str().into());
         if !self.hyper_parameters.is_empty() {
             table.insert(
                 "module".to_owned(),
@@ -564,15 +583,8 @@ impl Trainer {
         let (mut module, table) = evaluation_module(module, &prepare)?;
         if let Some(from) = from {
             let checkpoint = self.checkpoint_for_weights(&from)?;
-            let (weights, dtype) = (checkpoint.weights()?, self.config.precision.master());
-            load_weights(
-                module.as_mut(),
-                &table,
-                weights,
-                checkpoint.path(),
-                &device,
-                dtype,
-            )?;
+            let weights = checkpoint.weights()?;
+            load_weights(module.as_mut(), &table, weights, checkpoint.path(), &device)?;
         }
         in_compute_dtype(module.as_mut(), &table, &prepare.precision);
         Ok((module, device))
@@ -590,6 +602,18 @@ impl Trainer {
             searched: self.config.default_root_dir.join(&self.config.name),
         })
     }
+}
+
+/// What a fit gives back, with the type of its module.
+fn fitted<M: LightningModule>(
+    (module, report): (Box<dyn ErasedModule>, FitReport),
+) -> Result<Fitted<M>, Error> {
+    let name = module.type_name();
+    let module = restore_type(module).ok_or(Error::Core(firebrand_core::Error::State {
+        what: name.to_owned(),
+        reason: "the module came back as another type".to_owned(),
+    }))?;
+    Ok(Fitted::new(module, report))
 }
 
 fn is<C: Callback>(callback: &dyn Callback) -> bool {
@@ -616,17 +640,23 @@ fn first_difference(mine: &toml::Table, theirs: &toml::Table) -> Option<(String,
     None
 }
 
-/// Prepares the data of a stage, and clears it up whatever happens. On each node one rank prepares, and the others wait for it.
+/// Prepares the data of a stage, and clears it up whatever happens. On each node one rank prepares, and the others wait for it
+/// as long as it is alive: a download may take longer than any deadline.
 fn with_data<T>(
     world: &World,
     data: &mut dyn ErasedDataModule,
     stage: Stage,
     run: impl FnOnce(&dyn ErasedDataModule) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    world.enter(|| "preparing data".to_owned());
     if world.topology().local_rank == 0 {
         data.prepare()?;
     }
-    world.all(true)?;
+    world.meet("the preparation of the data, which the first rank of each node does")?;
+    world.enter(|| match stage {
+        Stage::Train => "starting the fit".to_owned(),
+        stage => format!("in {}", stage.as_str()),
+    });
     let outcome = match data.setup(stage) {
         Ok(()) => run(data),
         Err(error) => Err(error.into()),

@@ -59,14 +59,7 @@ fn loaded<M: LightningModule>(
     };
     let (mut module, table) = evaluation_module(erase(module), &prepare)?;
     let plain = device.clone().without_autodiff();
-    load_weights(
-        module.as_mut(),
-        &table,
-        weights,
-        path,
-        &plain,
-        prepare.precision.master(),
-    )?;
+    load_weights(module.as_mut(), &table, weights, path, &plain)?;
     restore_type(module).ok_or(Error::ForeignCheckpoint {
         path: path.to_owned(),
         reason: "the module came back as another type".to_owned(),

@@ -21,10 +21,10 @@ pub use firebrand_strategy::{
 #[cfg(feature = "cli")]
 pub use firebrand_trainer::TrainerArgs;
 pub use firebrand_trainer::{
-    Accelerator, AcceleratorError, Error, Evaluated, FitReport, Fitted, Limit, Predictions, Strategy,
-    Trainer, TrainerBuilder, TrainerConfig, ValCheckInterval, callbacks, checkpoint, data, format_duration,
-    load_from_checkpoint, loggers, metrics, parse_duration, profiler, progress, run, weights_of,
-    with_weights,
+    Accelerator, AcceleratorError, Error, Evaluated, FitReport, Fitted, Launcher, Limit, Predictions,
+    Strategy, Trainer, TrainerBuilder, TrainerConfig, UnevenInputs, ValCheckInterval, callbacks, checkpoint,
+    data, format_duration, load_from_checkpoint, loggers, metrics, parse_duration, profiler, progress, run,
+    weights_of, with_weights,
 };
 
 /// What most programs use: `use firebrand::prelude::*;`.
@@ -36,8 +36,9 @@ pub mod prelude {
     pub use crate::loggers::{CsvLogger, JsonLinesLogger, TensorBoardLogger};
     pub use crate::metrics::{Accuracy, accuracy};
     pub use crate::{
-        Accelerator, Batch, FitInfo, GradientClip, LightningModule, LogOptions, Metric, OptimizerSetup,
-        Precision, Prediction, Result, Schedule, Stage, StepContext, Strategy, Trainer, ValCheckInterval,
+        Accelerator, Batch, FitInfo, GradientClip, Launcher, LightningModule, LogOptions, Metric,
+        OptimizerSetup, Precision, Prediction, Result, Schedule, Stage, StepContext, Strategy, Trainer,
+        ValCheckInterval,
     };
 }
 

@@ -60,7 +60,7 @@ fn train(args: Args) -> Result<()> {
         .logger(TensorBoardLogger::new())
         .build()?;
 
-    let fitted = trainer.fit(LitDigits::new(&settings), data.clone())?;
+    let fitted = trainer.fit(LitDigits::new(&settings)?, data.clone())?;
 
     // The weights with the best validation loss, if they were saved.
     let tested = match fitted.report.best_checkpoint {

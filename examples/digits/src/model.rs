@@ -4,10 +4,11 @@ use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d};
 use burn::optim::AdamWConfig;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
+use firebrand::nn::{BatchNorm, BatchNormConfig};
 use firebrand::prelude::*;
 
 use crate::data::DigitBatch;
@@ -51,31 +52,33 @@ pub struct ConvNet {
 }
 
 impl ConvNet {
-    fn new(device: &Device) -> Self {
+    fn new(device: &Device) -> Result<Self> {
         let conv = |channels| {
             Conv2dConfig::new(channels, [3, 3])
                 .with_padding(PaddingConfig2d::Same)
                 .init(device)
         };
-        Self {
+        Ok(Self {
             conv1: conv([1, 32]),
-            norm1: BatchNormConfig::new(32).init(device),
+            norm1: BatchNormConfig::new(32).init(device)?,
             conv2: conv([32, 32]),
-            norm2: BatchNormConfig::new(32).init(device),
+            norm2: BatchNormConfig::new(32).init(device)?,
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             dropout: DropoutConfig::new(0.3).init(),
             hidden: LinearConfig::new(32 * 2 * 2, 64).init(device),
             output: LinearConfig::new(64, NUM_CLASSES).init(device),
-        }
+        })
     }
 
-    fn forward(&self, images: Tensor<2>) -> Tensor<2> {
+    fn forward(&self, images: Tensor<2>, step: &StepContext) -> Result<Tensor<2>> {
         let [num_samples, _] = images.dims();
         let x = images.reshape([num_samples, 1, SIDE, SIDE]);
-        let x = self.pool.forward(relu(self.norm1.forward(self.conv1.forward(x))));
-        let x = self.pool.forward(relu(self.norm2.forward(self.conv2.forward(x))));
+        let x = self.norm1.forward(self.conv1.forward(x), step)?;
+        let x = self.pool.forward(relu(x));
+        let x = self.norm2.forward(self.conv2.forward(x), step)?;
+        let x = self.pool.forward(relu(x));
         let x = relu(self.hidden.forward(self.dropout.forward(x.flatten(1, 3))));
-        self.output.forward(x)
+        Ok(self.output.forward(x))
     }
 }
 
@@ -96,29 +99,29 @@ pub struct LitDigits {
 
 impl LitDigits {
     /// Burn's layers draw their weights when they are first used, so the trainer's seed decides about them.
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings) -> Result<Self> {
         let device = Device::default();
         let network = match settings.model {
             Architecture::Mlp => Network::Mlp(Mlp::new(&device)),
-            Architecture::Conv => Network::Conv(ConvNet::new(&device)),
+            Architecture::Conv => Network::Conv(ConvNet::new(&device)?),
         };
-        Self {
+        Ok(Self {
             network,
             learning_rate: settings.learning_rate,
-        }
+        })
     }
 
     /// Ten logits for each image: `[samples, 64]` to `[samples, 10]`.
-    fn forward(&self, images: Tensor<2>) -> Tensor<2> {
+    fn forward(&self, images: Tensor<2>, step: &StepContext) -> Result<Tensor<2>> {
         match &self.network {
-            Network::Mlp(mlp) => mlp.forward(images),
-            Network::Conv(conv) => conv.forward(images),
+            Network::Mlp(mlp) => Ok(mlp.forward(images)),
+            Network::Conv(conv) => conv.forward(images, step),
         }
     }
 
     /// The loss and the accuracy of a batch, each a tensor of one element.
     fn loss_and_accuracy(&self, batch: DigitBatch, step: &StepContext) -> Result<(Tensor<1>, Tensor<1>)> {
-        let logits = step.full_precision(self.forward(batch.images));
+        let logits = step.full_precision(self.forward(batch.images, step)?);
         // Smoothed labels keep a network from being too sure of the few images that it trains on.
         let smoothing = (step.stage() == Stage::Train).then_some(0.1);
         let loss = CrossEntropyLossConfig::new()

@@ -56,10 +56,13 @@ pub fn train(args: &TrainerArgs) -> Result<()> {
     let loader = DataLoader::from_fn(samples, collate)
         .batch_size(BATCH)
         .shuffle(true);
-    let lit = LitToy {
-        net: Toy::new(&Device::flex()),
-    };
-    let fitted = trainer.fit(lit, Data::new().train(loader))?;
+    // Each rank makes a network of its own, so that ranks may be threads of one process as well: `--launcher thread`.
+    let fitted = trainer.fit_with(move || {
+        let lit = LitToy {
+            net: Toy::new(&Device::flex()),
+        };
+        Ok((lit, Data::new().train(loader.clone())))
+    })?;
     trainer.print(format!(
         "{} steps on {} ranks",
         fitted.report.global_step,

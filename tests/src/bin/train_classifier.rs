@@ -1,6 +1,7 @@
 //! Trains the tests' model with everything that is hard to resume: `train_classifier ROOT RANKS PAUSE [RESUME]`.
 //!
-//! FIREBRAND_TEST_ACCELERATOR names the accelerator; without it that is the processor. After each batch the program pauses for so
+//! FIREBRAND_TEST_ACCELERATOR names the accelerator, FIREBRAND_TEST_PRECISION the precision; without them that is the processor
+//! in 32-true. After each batch the program pauses for so
 //! many milliseconds, so that it can be killed in between.
 
 use std::time::Duration;
@@ -20,7 +21,12 @@ fn main() -> std::process::ExitCode {
     let accelerator = Accelerator::ALL
         .into_iter()
         .find(|known| known.as_str() == wanted);
+    let wanted_precision = std::env::var("FIREBRAND_TEST_PRECISION").unwrap_or_else(|_| "32-true".to_owned());
+    let precision = Precision::ALL
+        .into_iter()
+        .find(|known| known.as_str() == wanted_precision);
     firebrand::run(move || {
+        let precision = precision.ok_or_else(|| format!("there is no precision '{wanted_precision}'"))?;
         let slow = Lambda::new("slow").on_train_batch_end(move |_, _| {
             std::thread::sleep(Duration::from_millis(pause));
             Ok(())
@@ -30,6 +36,7 @@ fn main() -> std::process::ExitCode {
             .name("classifier")
             .accelerator(accelerator.ok_or_else(|| format!("there is no accelerator '{wanted}'"))?)
             .devices(ranks)
+            .precision(precision)
             .max_epochs(6)
             .accumulate_grad_batches(2)
             .gradient_clip(GradientClip::Norm(1.0))
@@ -50,7 +57,12 @@ fn main() -> std::process::ExitCode {
         if let Some(from) = resume {
             trainer = trainer.resume(from.as_str());
         }
-        trainer.build()?.fit(Classifier::new(&Device::flex()), data(2))?;
+        let device = Device::flex();
+        let module = match precision {
+            Precision::F32 => Classifier::new(&device),
+            _ => Classifier::wide(&device)?,
+        };
+        trainer.build()?.fit(module, data(2))?;
         Ok(())
     })
 }

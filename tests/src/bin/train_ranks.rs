@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use burn::data::dataset::InMemDataset;
@@ -32,12 +33,24 @@ struct Args {
     /// Normalise the hidden layer with the statistics of all ranks.
     #[arg(long)]
     batch_norm: bool,
+    /// How many batches of an epoch each rank has, in a stream of its own; one rank that is alone has the batches of all.
+    #[arg(long, value_delimiter = ',')]
+    stream: Vec<usize>,
     /// A folder in which each rank writes down which samples it has seen.
     #[arg(long)]
     samples: Option<std::path::PathBuf>,
     /// Evaluate and predict after the fit, and print what comes of it.
     #[arg(long)]
     evaluate: bool,
+    /// How long the data takes to be prepared.
+    #[arg(long, default_value_t = 0.0)]
+    prepare: f64,
+    /// How long the ranks after the first have something to do after the fit.
+    #[arg(long)]
+    after: Option<f64>,
+    /// With what exit code they end then, if not as usual.
+    #[arg(long)]
+    after_code: Option<i32>,
     #[command(flatten)]
     trainer: TrainerArgs,
 }
@@ -51,7 +64,10 @@ enum Fault {
     Backward,
     Stop,
     Slow,
+    Hang,
     Nan,
+    /// An infinite loss, once.
+    Inf,
     Validation,
     Unused,
 }
@@ -119,6 +135,7 @@ impl Net {
             Some("kill") => signal("-KILL"),
             Some("stop") => signal("-STOP"),
             Some("slow") => std::thread::sleep(Duration::from_secs(3)),
+            Some("hang") => std::thread::sleep(Duration::from_secs(1000)),
             _ => {}
         }
         Ok(())
@@ -157,9 +174,19 @@ impl LightningModule for Net {
         if self.plan.fault.as_deref() != Some("unused") || step.global_rank() != self.plan.rank {
             output = output + self.spare.forward(batch.features);
         }
-        let mut loss = (output - batch.targets).powf_scalar(2.0).mean();
+        let output = step.full_precision(output);
+        let mut loss = (output - step.full_precision(batch.targets))
+            .powf_scalar(2.0)
+            .mean();
         if self.plan.fault.as_deref() == Some("nan") && self.is_due(step) {
             loss = loss * f32::NAN;
+        }
+        if self.plan.fault.as_deref() == Some("inf") && self.is_due(step) {
+            // Once: an update that is left out is tried again under the same number.
+            static DONE: AtomicBool = AtomicBool::new(false);
+            if !DONE.swap(true, Ordering::Relaxed) {
+                loss = loss * f32::INFINITY;
+            }
         }
         if self.plan.fault.as_deref() == Some("backward") && self.is_due(step) {
             signal("-KILL");
@@ -172,15 +199,13 @@ impl LightningModule for Net {
         if self.plan.fault.as_deref() == Some("validation") && step.global_rank() == self.plan.rank {
             return Err("the validation data is gone".into());
         }
-        let output = self.forward(batch.features, step)?;
+        let output = step.full_precision(self.forward(batch.features, step)?);
+        let targets = step.full_precision(batch.targets);
         step.log(
             "val_loss",
-            (output.clone() - batch.targets.clone()).powf_scalar(2.0).mean(),
+            (output.clone() - targets.clone()).powf_scalar(2.0).mean(),
         );
-        step.log_metric(
-            "val_mse",
-            MeanSquaredError::new().update(&output, &batch.targets)?,
-        );
+        step.log_metric("val_mse", MeanSquaredError::new().update(&output, &targets)?);
         Ok(())
     }
 
@@ -215,6 +240,51 @@ fn collate(indices: Vec<usize>, device: &Device) -> Result<Points> {
     })
 }
 
+/// Data that takes its time to be prepared.
+struct Slow {
+    data: Data<Points>,
+    seconds: f64,
+}
+
+impl DataModule for Slow {
+    type Batch = Points;
+
+    fn prepare(&mut self) -> Result<()> {
+        std::thread::sleep(Duration::from_secs_f64(self.seconds));
+        Ok(())
+    }
+
+    fn train_loader(&self) -> Result<DataLoader<Points>> {
+        self.data.train_loader()
+    }
+
+    fn validation_loaders(&self) -> Result<Vec<DataLoader<Points>>> {
+        self.data.validation_loaders()
+    }
+}
+
+/// The batches of ranks of which each has its own number. One rank that is alone has the k-th batches of all as one.
+fn stream(lengths: Vec<usize>) -> DataLoader<Points> {
+    const BATCH: usize = 6;
+    DataLoader::from_stream(move |request| {
+        let shard = request.shard;
+        let ranks = match shard.world_size {
+            1 => 0..lengths.len(),
+            _ => shard.rank..shard.rank + 1,
+        };
+        let (lengths, epoch) = (lengths.clone(), request.epoch as usize);
+        let longest = ranks.clone().map(|rank| lengths[rank]).max().unwrap_or_default();
+        Ok((0..longest).map(move |number| {
+            let with_one = ranks.clone().filter(|rank| number < lengths[*rank]);
+            let indices = with_one.flat_map(|rank| {
+                let first = 1000 * rank + BATCH * (number + 10 * epoch);
+                first..first + BATCH
+            });
+            collate(indices.collect(), &Device::flex())
+        }))
+    })
+}
+
 fn main() -> ExitCode {
     firebrand::run(|| train(&Args::parse()))
 }
@@ -225,15 +295,19 @@ fn train(args: &Args) -> Result<()> {
         .max_steps(200)
         .log_every_n_steps(1)
         .enable_model_summary(false)
-        .callback(ModelCheckpoint::new().every_n_train_steps(7).save_last(true))
+        .callback_with(|| ModelCheckpoint::new().every_n_train_steps(7).save_last(true))
         .logger(CsvLogger::new())
         .args(&args.trainer)?
         .build()?;
     let loader =
         |count: usize| DataLoader::from_fn(InMemDataset::new((0..count).collect::<Vec<_>>()), collate);
     let batch = args.global_batch / trainer.topology().world_size;
+    let train = match args.stream.is_empty() {
+        true => loader(200).batch_size(batch).shuffle(true).drop_last(true),
+        false => stream(args.stream.clone()),
+    };
     let data = Data::new()
-        .train(loader(200).batch_size(batch).shuffle(true).drop_last(true))
+        .train(train)
         .validation(loader(50).batch_size(7))
         .predict(loader(23).batch_size(3));
     let plan = Plan {
@@ -245,7 +319,11 @@ fn train(args: &Args) -> Result<()> {
         batch_norm: args.batch_norm,
         samples: args.samples.clone(),
     };
-    let fitted = trainer.fit(Net::new(&Device::flex(), plan)?, data.clone())?;
+    let (given, seconds) = (data.clone(), args.prepare);
+    let fitted = trainer.fit_with(move || {
+        let data = given.clone();
+        Ok((Net::new(&Device::flex(), plan.clone())?, Slow { data, seconds }))
+    })?;
     if args.evaluate {
         let evaluated = trainer.validate(&fitted.module, data.clone())?;
         let predicted = trainer.predict(&fitted.module, data)?;
@@ -257,6 +335,15 @@ fn train(args: &Args) -> Result<()> {
         // Every rank has the same, and each says so.
         let line = format!("{:?} {order:?}", evaluated.metrics);
         firebrand::progress::print_line(&line);
+    }
+    if let (Some(seconds), false) = (args.after, trainer.is_global_zero()) {
+        drop(trainer);
+        firebrand::progress::print_line("something to do");
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        if let Some(code) = args.after_code {
+            std::process::exit(code);
+        }
+        firebrand::progress::print_line("it is done");
     }
     Ok(())
 }

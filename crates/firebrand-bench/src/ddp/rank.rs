@@ -1,45 +1,24 @@
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
 use anyhow::{Result, ensure};
 use burn::tensor::Device;
-use firebrand::data::{Data, DataLoader};
+use firebrand::data::Data;
 use firebrand::progress::ProgressMode;
 use firebrand::{Strategy, Trainer};
 
 use super::Workload;
 use super::model::{Mlp, batches};
+use crate::clock::Clock;
 
 /// The first steps meet new memory, and the buckets are laid out anew after the first.
 const WARMUP: usize = 5;
-const NUM_WINDOWS: usize = 3;
 /// Few, so that they are made in no time.
 const NUM_BATCHES: usize = 8;
 
 /// Trains on so many ranks of this machine, with nothing but the updates; the first prints the milliseconds per step of each window
 /// of so many steps.
 pub(crate) fn train(workload: Workload, ranks: usize, window: usize) -> Result<()> {
-    ensure!(window > 0, "a window has at least one step");
-    // One more step begins when the last window ends, and the trainer reads one ahead.
-    let num_steps = WARMUP + window * NUM_WINDOWS + 2;
-    let is_mark =
-        move |step: usize| step >= WARMUP && (step - WARMUP).is_multiple_of(window) && step < num_steps - 1;
-    let marks = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&marks);
-    // Made beforehand, and used again and again. The clock is read where the trainer asks for the batch that opens a window.
-    let made = batches(workload, NUM_BATCHES, &Device::flex());
-    let loader = DataLoader::from_stream(move |_| {
-        let (made, seen) = (made.clone(), Arc::clone(&seen));
-        Ok((0..num_steps).map(move |step| {
-            if is_mark(step) {
-                seen.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(Instant::now());
-            }
-            Ok(made[step % made.len()].clone())
-        }))
-    })
-    .epoch_batches(num_steps as u64);
+    let clock = Clock::new(WARMUP, window)?;
+    let num_steps = clock.num_steps();
+    let loader = clock.loader(batches(workload, NUM_BATCHES, &Device::flex()));
 
     let folder = tempfile::tempdir()?;
     let strategy = if ranks > 1 {
@@ -65,16 +44,7 @@ pub(crate) fn train(workload: Workload, ranks: usize, window: usize) -> Result<(
         fitted.report.global_step,
         trainer.topology().world_size
     );
-    let marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
-    let windows: Vec<f64> = marks
-        .windows(2)
-        .map(|pair| pair[1].duration_since(pair[0]).as_secs_f64() * 1e3 / window as f64)
-        .collect();
-    ensure!(
-        windows.len() == NUM_WINDOWS,
-        "the run ended after {} windows",
-        windows.len()
-    );
+    let windows = clock.windows()?;
     if trainer.is_global_zero() {
         println!("{}", serde_json::to_string(&windows)?);
     }

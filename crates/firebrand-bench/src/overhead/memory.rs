@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::Loop;
 use super::feed::Source;
 use super::model::Size;
+use crate::memory::resident_mib;
 
 /// The name of the growth among the numbers.
 pub(super) const KEY: &str = "overhead.small.rss_growth_mib";
@@ -35,26 +36,4 @@ pub(super) fn growth_mib() -> Result<Option<f64>> {
         "memory: {first:.1} MiB resident at step {FIRST} of the trainer, {last:.1} MiB at step {LAST} (small model)\n"
     );
     Ok(Some(last - first))
-}
-
-/// The resident memory of this process, as Linux tells it.
-fn resident_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn resident_memory_follows_what_is_used() {
-        let before = resident_mib().unwrap();
-        let used = std::hint::black_box(vec![1u8; 64 << 20]);
-        let after = resident_mib().unwrap();
-        assert!(after - before > 32.0, "{before} {after} {}", used.len());
-    }
 }

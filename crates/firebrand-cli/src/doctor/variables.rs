@@ -1,4 +1,5 @@
 use firebrand_collective::Secret;
+use firebrand_launch::JoinOptions;
 
 use super::report::Report;
 
@@ -50,25 +51,20 @@ fn shown(name: &str, value: String) -> String {
     }
 }
 
+/// What a run would refuse, it refuses here: the same code reads the variables.
 fn check_values(report: &mut Report, lookup: Lookup<'_>) {
-    let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
-    if let Some(value) = set("FIREBRAND_TIMEOUT")
-        && !value
-            .parse::<f64>()
-            .is_ok_and(|seconds| seconds > 0.0 && seconds.is_finite())
-    {
-        report.problem(
-            format!("FIREBRAND_TIMEOUT={value} is no number of seconds above 0"),
-            "set it to one such as 300, or unset it",
-        );
-    }
-    if let Some(value) = set("FIREBRAND_COLLECTIVE")
-        && !["auto", "shm", "tcp", "nccl"].contains(&value.as_str())
-    {
-        report.problem(
-            format!("FIREBRAND_COLLECTIVE={value} is none of auto, shm, tcp and nccl"),
-            "set it to one of them, or unset it",
-        );
+    for name in JoinOptions::VARIABLES {
+        let alone = |asked: &str| lookup(asked).filter(|_| asked == name);
+        match JoinOptions::from_environment(&alone) {
+            Ok(_) => {}
+            Err(firebrand_launch::Error::Variable {
+                name,
+                value,
+                problem,
+                fix,
+            }) => report.problem(format!("{name}={value} {problem}"), format!("{fix}, or unset it")),
+            Err(error) => report.problem(error.to_string(), format!("unset {name}")),
+        }
     }
 }
 
@@ -111,11 +107,16 @@ mod tests {
             ("FIREBRAND_TIMEOUT", "soon"),
             ("FIREBRAND_TIMEOUT", "0"),
             ("FIREBRAND_TIMEOUT", "inf"),
+            ("FIREBRAND_TIMEOUT", "1e12"),
             ("FIREBRAND_COLLECTIVE", "gloo"),
+            // Known by name, and refused by a run.
+            ("FIREBRAND_COLLECTIVE", "nccl"),
         ] {
             let text = examined(&[(name, value)]);
             assert!(text.contains(&format!("{name}={value}")), "{text}");
         }
+        let text = examined(&[("FIREBRAND_TIMEOUT", "soon"), ("FIREBRAND_COLLECTIVE", "gloo")]);
+        assert!(text.contains("2 problems"), "{text}");
         assert!(
             examined(&[("FIREBRAND_TIMEOUT", "2.5"), ("FIREBRAND_COLLECTIVE", "shm")]).contains("No problem")
         );

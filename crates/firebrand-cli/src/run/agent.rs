@@ -4,7 +4,7 @@ use firebrand_launch::{ChildEnd, Children, MasterAddress};
 
 use super::args::RunArgs;
 use super::guard::Guard;
-use super::interrupts::{Interrupts, Stop};
+use super::interrupts::{Interrupts, Stop, asks_to_stop};
 use super::job::Job;
 use super::port;
 use crate::say;
@@ -60,8 +60,9 @@ impl Agent {
                 Outcome::Stopped(stop) => return Ok(stop.exit_code()),
                 Outcome::Failed(end) => end,
             };
-            if let Some(signal) = self.interrupts.pending().first() {
-                return Ok(Stop::new(*signal, Duration::ZERO).exit_code());
+            let pending = self.interrupts.pending();
+            if let Some(signal) = pending.into_iter().find(|signal| asks_to_stop(*signal)) {
+                return Ok(Stop::new(signal, Duration::ZERO).exit_code());
             }
             // All ranks are gone: whoever listens at their port now has taken it from them.
             let lost = chosen_port.filter(|port| begun.elapsed() < PORT_TROUBLE && port::is_taken(*port));
@@ -117,7 +118,9 @@ impl Agent {
         loop {
             self.guard.watch(running(children));
             for signal in self.interrupts.pending() {
+                children.signal(signal)?;
                 match &mut stop {
+                    _ if !asks_to_stop(signal) => say("firebrand run: SIGUSR1, which the ranks are told"),
                     Some(stop) => stop.hurry(self.failure_grace),
                     None => {
                         let asked = Stop::new(signal, self.stop_grace);
@@ -128,7 +131,6 @@ impl Agent {
                         stop = Some(asked);
                     }
                 }
-                children.signal(signal)?;
             }
             let over = children.wait(self.interval);
             match (&over, children.first_failure(), stop) {

@@ -68,9 +68,20 @@ pub fn connect(context: GroupContext, backend: Backend) -> Result<Arc<dyn Proces
             context.rank
         )));
     }
+    let health = Arc::clone(&context.health);
+    // Who waits for one that itself waits for a third hears of that one soon.
+    meet(context, backend).map_err(|error| match error {
+        Error::Timeout { .. } | Error::Missing { .. } | Error::Connect { .. } => {
+            health.hearsay().unwrap_or(error)
+        }
+        error => error,
+    })
+}
+
+fn meet(context: GroupContext, backend: Backend) -> Result<Arc<dyn ProcessGroup>> {
     let links = Links::connect(&context)?;
     let means = match backend {
-        _ if size == 1 => Means::on_the_heap("single", Single),
+        _ if context.global_ranks.len() == 1 => Means::on_the_heap("single", Single),
         Backend::Tcp => Means::tcp(&context)?,
         Backend::Auto | Backend::Shm => Means::by_node(&context, backend)?,
     };

@@ -66,6 +66,11 @@ impl QueuedGroup {
         let runner = Runner {
             transport,
             health: Arc::clone(&context.health),
+            global_rank: context
+                .global_ranks
+                .get(context.rank)
+                .copied()
+                .unwrap_or(context.rank),
             timeout: context.timeout,
             sequence: 0,
         };
@@ -264,11 +269,26 @@ impl Drop for QueuedGroup {
 struct Runner {
     transport: Box<dyn Transport>,
     health: Arc<Health>,
+    /// This rank's number among all.
+    global_rank: usize,
     timeout: std::time::Duration,
     sequence: u64,
 }
 
 impl Runner {
+    /// The ranks are no longer in step: nothing that follows could be right. A rank that did not come is one that failed.
+    fn failed(&self, error: Error) -> Error {
+        let error = match &error {
+            Error::Timeout { waiting_for, .. } if waiting_for.len() == 1 => {
+                let (rank, cause) = error.blame(self.global_rank);
+                self.health.with_phase(Error::RankFailed { rank, cause })
+            }
+            _ => error,
+        };
+        self.health.fail(error.clone());
+        error
+    }
+
     fn run(mut self, queue: &Receiver<Job>) {
         for job in queue {
             let call = Call {
@@ -283,11 +303,7 @@ impl Runner {
                 .health
                 .check()
                 .and_then(|()| self.transport.run(&call, job.buffer, &patience));
-            if let Err(error) = &result {
-                // The ranks are no longer in step: nothing that follows could be right.
-                self.health.fail(error.clone());
-            }
-            job.reply.send(result);
+            job.reply.send(result.map_err(|error| self.failed(error)));
         }
     }
 }

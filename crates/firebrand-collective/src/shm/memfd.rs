@@ -56,8 +56,12 @@ pub(super) fn sealed_size(file: &OwnedFd, peer: &str) -> Result<usize> {
 pub(super) fn arena(ranks: usize) -> Result<(OwnedFd, Mapping)> {
     let memory = rustix::system::sysinfo();
     let memory = (memory.totalram as usize).saturating_mul(memory.mem_unit as usize);
-    let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let limit = |resource| {
+        let limit = getrlimit(resource).current.unwrap_or(u64::MAX);
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    };
+    // What the arenas of all ranks take of a limited address space is missing elsewhere: they get a quarter of it.
+    let limit = limit(Resource::Fsize).min(limit(Resource::As) / (4 * ranks.max(1)));
     let mut size = (memory.min(limit) >> 21 << 21).max(MIN_ARENA);
     loop {
         let file = create("firebrand-arena", size)?;

@@ -9,8 +9,9 @@ mod traverse;
 pub use path::{SeedStream, path_id, seed_from};
 pub use pattern::PathPattern;
 pub use table::{ParamEntry, ParamKind, ParamTable};
-pub use tensor::AnyTensor;
 pub(crate) use tensor::with_rank;
+pub use tensor::{AnyTensor, on_host};
 pub use traverse::{
-    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_module,
+    ParamInfo, ParamMapper, ParamVisitor, assign_path_ids, map_module, train_params, visit_fields,
+    visit_module,
 };

@@ -1,5 +1,7 @@
 use burn::tensor::kind::{Basic, BridgeTensor, Kind};
-use burn::tensor::{Bool, DType, Device, Float, FloatDType, Int, Shape, Tensor, TensorData};
+use burn::tensor::{
+    AllocationProperty, Bool, DType, Device, Float, FloatDType, Int, Shape, Tensor, TensorData,
+};
 
 /// A tensor without its rank in the type: what crosses the boundary between a user's module and the trainer.
 ///
@@ -284,9 +286,9 @@ impl AnyTensor {
         with_kind!(self.0, tensor => Self::from(tensor.to_device(device)))
     }
 
-    /// Copies the elements to the host.
+    /// Copies the elements to the host, now.
     pub fn into_data(self) -> TensorData {
-        with_kind!(self.0, tensor => tensor.into_data())
+        with_kind!(self.0, tensor => on_host(tensor.into_data()))
     }
 
     /// A tensor of `data` on `device`, with the dtype of the data; `None` for a rank of zero or above
@@ -305,6 +307,20 @@ impl AnyTensor {
             }),
             else None
         )
+    }
+}
+
+/// The data, read from its device if it has not been.
+///
+/// What Burn gives for a tensor of an asynchronous device may be a promise that is kept at the first access: by then the tensor's
+/// memory may hold something newer, or be another's. Data that is kept, such as a checkpoint on its way to the disk, is read at once.
+#[must_use]
+pub fn on_host(data: TensorData) -> TensorData {
+    match data.bytes().property() {
+        AllocationProperty::Device => {
+            TensorData::from_bytes_vec(data.as_bytes().to_vec(), data.shape().clone(), data.dtype())
+        }
+        _ => data,
     }
 }
 

@@ -84,6 +84,32 @@ pub fn train_params<M: Module>(module: M, wants: &mut dyn FnMut(&ParamInfo<'_>) 
     })
 }
 
+/// Visits the fields of a module that are modules or parameters, whether they hold values or not: with the path of the field and
+/// the name of the struct that it belongs to.
+pub fn visit_fields<M: Module>(module: &M, visit: &mut dyn FnMut(&str, &str)) {
+    module.visit(&mut Fields {
+        path: Path::default(),
+        visit,
+    });
+}
+
+struct Fields<'a> {
+    path: Path,
+    visit: &'a mut dyn FnMut(&str, &str),
+}
+
+impl ModuleVisitor for Fields<'_> {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name);
+        let container = container_type.rsplit(':').next().unwrap_or(container_type);
+        (self.visit)(&self.path.text, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.exit();
+    }
+}
+
 /// The path to the current field, kept as one string so that a traversal allocates nothing per value.
 #[derive(Default)]
 struct Path {

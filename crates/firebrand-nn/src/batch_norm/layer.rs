@@ -65,12 +65,21 @@ pub struct BatchNorm {
     pub running_mean: RunningState<Tensor<1>>,
     /// The variance that evaluation takes.
     pub running_var: RunningState<Tensor<1>>,
+    /// What tells this layer from Burn's, which no 16-bit input may reach.
+    pub any_dtype: AnyDType,
     /// The part that a batch has in the running statistics.
     pub momentum: f64,
     /// What is added to the variance.
     pub epsilon: f64,
     /// Whether the statistics in training are those of all ranks.
     pub synchronize: bool,
+}
+
+/// A mark of layers that take inputs of any dtype although their statistics are float32.
+#[derive(Module, Debug, Default)]
+pub struct AnyDType {
+    #[module(skip)]
+    mark: (),
 }
 
 pub(super) const LAYER: &str = "batch norm";
@@ -110,6 +119,7 @@ impl BatchNormConfig {
             training: Param::from_bool(true),
             running_mean: running(Tensor::zeros(shape, device)),
             running_var: running(Tensor::ones(shape, device)),
+            any_dtype: AnyDType::default(),
             momentum: self.momentum,
             epsilon: self.epsilon,
             synchronize: self.synchronize,

@@ -1,5 +1,11 @@
 //! The differentiable operation: normalising with statistics of the input itself, and of other ranks' inputs.
+// Burn means to give LibTorch up; here it is one backend of several.
+#![cfg_attr(feature = "libtorch", allow(deprecated))]
 
+#[cfg(any(feature = "cuda", feature = "webgpu"))]
+use burn::backend::Cube;
+#[cfg(feature = "libtorch")]
+use burn::backend::LibTorch;
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
@@ -52,7 +58,12 @@ struct Batch {
     exchange: Option<Exchange>,
 }
 
-#[backend_extension(Flex, Autodiff)]
+#[backend_extension(
+    Flex,
+    LibTorch: cfg(feature = "libtorch"),
+    Cube: cfg(any(feature = "cuda", feature = "webgpu")),
+    Autodiff
+)]
 trait Normalize: Backend {
     fn normalize(
         x: FloatTensor<Self>,
@@ -94,6 +105,10 @@ macro_rules! plain_backend {
 }
 
 plain_backend!(Flex);
+#[cfg(feature = "libtorch")]
+plain_backend!(LibTorch);
+#[cfg(any(feature = "cuda", feature = "webgpu"))]
+plain_backend!(Cube);
 
 impl<B: Normalize + SumOverRanks, C: CheckpointStrategy> Normalize for Autodiff<B, C> {
     fn normalize(

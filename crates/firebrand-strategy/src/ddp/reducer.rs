@@ -105,13 +105,14 @@ impl Reducer {
         }
         let num_gradients = state.specs.parameters.len();
         let used = state.used();
-        let header = Header::of(share, &used).encode();
+        let (rank, world_size) = (self.group.rank(), self.group.size());
+        let header = Header::of(share, &used, rank, world_size).encode();
         let header = self.group.all_reduce(Buffer::from_slice(&header), ReduceOp::Sum);
         for bucket in &mut state.buckets {
             bucket.wait()?;
         }
         let header = header.wait()?;
-        let header = Header::decode(header.as_slice::<f64>()?, num_gradients);
+        let header = Header::decode(header.as_slice::<f64>()?, world_size, num_gradients);
         self.check_used(&state, &header, &used)?;
         let gradients = state.take_sums(&header);
         if !state.rebuilt {
@@ -121,7 +122,10 @@ impl Reducer {
         Ok(Reduced {
             gradients,
             weight: header.weight,
-            failed: header.failed > 0.0,
+            failed: header.first_failed().map(|(rank, loss)| {
+                let global = self.group.global_ranks().get(rank).copied();
+                (global.unwrap_or(rank), loss)
+            }),
             notes: header.notes,
         })
     }

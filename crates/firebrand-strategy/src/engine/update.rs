@@ -58,14 +58,14 @@ impl Engine {
     ) -> Result<Option<Update>, Error> {
         let problem = group.losses.iter().find_map(|(loss, info)| {
             let value = read(loss);
-            (!value.is_finite()).then(|| non_finite_loss(value, info))
+            (!value.is_finite()).then(|| (value, non_finite_loss(value, info)))
         });
         let said = self.take_said();
         let reduced = self.exchange.finish(
             optimizer,
             Share {
                 weight,
-                failed: problem.is_some(),
+                failed: problem.as_ref().map(|(value, _)| *value),
                 notes: said,
             },
         )?;
@@ -73,16 +73,21 @@ impl Engine {
         if reduced.gradients.is_empty() && reduced.weight > 0.0 {
             return Ok(None);
         }
-        if reduced.failed {
+        if let Some((rank, value)) = reduced.failed {
             let info = group.info.as_ref();
+            let here = problem.map(|(_, error)| error);
             return self
-                .not_finite(problem.unwrap_or(Error::NonFiniteElsewhere {
+                .not_finite(here.unwrap_or(Error::NonFiniteElsewhere {
+                    rank,
+                    value,
                     global_step: info.map_or(0, |info| info.global_step),
                     epoch: info.map_or(0, |info| info.epoch),
                 }))
                 .map(Some);
         }
-        let weight = reduced.weight * group.loss_scale.unwrap_or(1.0);
+        // A rank without a micro-batch in this update has not seen the scale of the others, which is that of now.
+        let scale = group.loss_scale.or(self.loss_scale()).unwrap_or(1.0);
+        let weight = reduced.weight * scale;
         self.apply(module, group.info, reduced.gradients, weight, before)
             .map(Some)
     }

@@ -66,7 +66,11 @@ impl Optimizers {
             let Some(state) = &slot.state else { continue };
             let mut sink = StateSink::default();
             slot.update.state_flatten(&slot.path, state, &mut sink);
-            tensors.extend(sink.tensors);
+            tensors.extend(
+                sink.tensors
+                    .into_iter()
+                    .map(|(name, data)| (name, firebrand_core::on_host(data))),
+            );
             let numbers = sink
                 .scalars
                 .into_iter()

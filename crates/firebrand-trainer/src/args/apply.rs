@@ -29,8 +29,10 @@ impl Options {
         set(&mut config.accelerator, &self.accelerator);
         config.devices = self.devices.or(config.devices);
         config.num_nodes = self.num_nodes.or(config.num_nodes);
+        set(&mut config.launcher, &self.launcher);
         config.strategy = self.strategy.or(config.strategy);
         set(&mut config.find_unused_parameters, &self.find_unused_parameters);
+        set(&mut config.uneven_inputs, &self.uneven_inputs);
         config.gradient_compression = self.gradient_compression.or(config.gradient_compression);
         set(&mut config.bucket_cap_mb, &self.bucket_cap_mb);
         set(&mut config.precision, &self.precision);

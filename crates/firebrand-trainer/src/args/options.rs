@@ -5,7 +5,7 @@ use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 use super::values::{self, ClipAlgorithm, ProfilerChoice};
 use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
-use crate::options::{Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval};
 use crate::progress::ProgressMode;
 
 /// What the command line or a configuration file says; `None` where it says nothing.
@@ -26,6 +26,10 @@ pub(super) struct Options {
     #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::num_ranks)]
     pub(super) num_nodes: Option<usize>,
 
+    /// What the ranks are that the program starts itself
+    #[arg(long, value_name = "process|thread", value_parser = values::launcher)]
+    pub(super) launcher: Option<Launcher>,
+
     /// How ranks work together
     #[arg(long, value_name = "single|ddp", value_parser = values::strategy)]
     pub(super) strategy: Option<Strategy>,
@@ -33,6 +37,10 @@ pub(super) struct Options {
     /// Let ranks use different parameters in a step
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false", value_parser = values::switch)]
     pub(super) find_unused_parameters: Option<bool>,
+
+    /// When a rank has no batch left in an epoch: end the epoch for all, or let the others go on
+    #[arg(long, value_name = "stop|join", value_parser = values::uneven_inputs)]
+    pub(super) uneven_inputs: Option<UnevenInputs>,
 
     /// Send gradients between ranks in a smaller type
     #[arg(long, value_name = "bf16|f16", value_parser = values::compression)]

@@ -8,7 +8,7 @@ use super::TrainerArgs;
 use crate::accelerator::Accelerator;
 use crate::checkpoint::Resume;
 use crate::config::TrainerConfig;
-use crate::options::{Limit, Strategy, ValCheckInterval};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval};
 use crate::progress::ProgressMode;
 use crate::{Error, Trainer};
 
@@ -43,8 +43,10 @@ fn unusual() -> TrainerConfig {
         accelerator: Accelerator::Cpu,
         devices: Some(2),
         num_nodes: Some(3),
+        launcher: Launcher::Thread,
         strategy: Some(Strategy::Ddp),
         find_unused_parameters: true,
+        uneven_inputs: UnevenInputs::Join,
         gradient_compression: Some(GradientCompression::Bf16),
         bucket_cap_mb: 7,
         precision: Precision::F64,
@@ -87,7 +89,7 @@ fn every_flag_reaches_the_configuration() {
                  --check-val-every-n-epoch 3 --num-sanity-val-steps 0 --accumulate-grad-batches 8 --gradient-clip-val 0.5 \
                  --gradient-clip-algorithm value --non-finite skip --detect-anomaly --log-every-n-steps 10 --seed 1234 \
                  --default-root-dir elsewhere/runs --name unusual --resume best --progress lines \
-                 --enable-checkpointing false --enable-model-summary=false --devices 2 --num-nodes 3 --strategy ddp \
+                 --enable-checkpointing false --enable-model-summary=false --devices 2 --num-nodes 3 --launcher thread --uneven-inputs join --strategy ddp \
                  --find-unused-parameters --gradient-compression bf16 --bucket-cap-mb 7";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     assert_eq!(resolve(&flags, TrainerConfig::default()).unwrap(), unusual());

@@ -3,7 +3,7 @@
 use firebrand_strategy::{GradientCompression, NonFinite, Precision};
 
 use crate::accelerator::Accelerator;
-use crate::options::{Limit, Strategy, ValCheckInterval, parse_duration};
+use crate::options::{Launcher, Limit, Strategy, UnevenInputs, ValCheckInterval, parse_duration};
 use crate::progress::ProgressMode;
 
 /// Lightning's `gradient_clip_algorithm`.
@@ -55,6 +55,16 @@ pub(super) fn precision(text: &str) -> Result<Precision, String> {
 pub(super) fn strategy(text: &str) -> Result<Strategy, String> {
     let names = [Strategy::Single, Strategy::Ddp].map(|strategy| (strategy.as_str(), strategy));
     one_of(text, &names, &["pipeline", "hybrid"])
+}
+
+pub(super) fn launcher(text: &str) -> Result<Launcher, String> {
+    let names = [Launcher::Process, Launcher::Thread].map(|launcher| (launcher.as_str(), launcher));
+    one_of(text, &names, &[])
+}
+
+pub(super) fn uneven_inputs(text: &str) -> Result<UnevenInputs, String> {
+    let names = [UnevenInputs::Stop, UnevenInputs::Join].map(|inputs| (inputs.as_str(), inputs));
+    one_of(text, &names, &[])
 }
 
 pub(super) fn compression(text: &str) -> Result<GradientCompression, String> {

@@ -49,7 +49,8 @@ pub trait DataModule: Send {
     type Batch: Batch;
 
     /// Fetches data to a place that every rank of the node can read: a download, a conversion. It runs on the first rank of
-    /// each node only, so it must not keep anything in `self` that the other ranks need.
+    /// each node only, so it must not keep anything in `self` that the other ranks need. They wait for it without a deadline, as
+    /// long as its rank is alive.
     ///
     /// # Errors
     ///

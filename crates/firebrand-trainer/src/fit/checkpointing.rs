@@ -72,6 +72,7 @@ impl FitLoop<'_> {
         if !self.parts.events.saves_checkpoints() {
             return Ok(());
         }
+        self.parts.world.enter(|| "saving a checkpoint".to_owned());
         // What only rank 0 writes, all ranks have a part in.
         self.unite_buffers()?;
         let epoch_values = self.epoch_values.save_over(&self.parts.world)?;
@@ -127,6 +128,7 @@ impl FitLoop<'_> {
                 self.take_outcomes(outcomes);
             }
         }
+        self.enter_epoch();
         Ok(())
     }
 

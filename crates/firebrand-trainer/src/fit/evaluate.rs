@@ -248,6 +248,11 @@ impl ParamMapper for Place {
     }
 
     fn map(&mut self, _: &ParamInfo<'_>, value: AnyTensor, _: bool) -> AnyTensor {
-        value.to_device(&self.device).cast(self.dtype)
+        let placed = value.to_device(&self.device);
+        match self.dtype {
+            // Parameters have it already, and running statistics are kept in float32.
+            FloatDType::F16 | FloatDType::BF16 => placed,
+            dtype => placed.cast(dtype),
+        }
     }
 }

@@ -3,11 +3,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn::tensor::{Device, TensorData};
-use firebrand_core::{AnyTensor, BoxError, ErasedModule, FitInfo, ParamKind, Stage, StepContext, StepInfo};
+use burn::tensor::Device;
+use firebrand_core::{BoxError, ErasedModule, FitInfo, Stage, StepContext, StepInfo};
 use firebrand_strategy::{
     DataParallel, Engine, EngineOptions, GradientExchange, LearningRate, PrepareOptions, SingleDevice,
-    check_alike, replicate,
 };
 
 use crate::callbacks::CheckpointRequest;
@@ -15,7 +14,7 @@ use crate::checkpoint::{BackgroundWriter, Checkpoint, CheckpointDir, Pointer};
 use crate::data::{AnyLoader, EpochRequest, ErasedDataModule, LoadedBatch};
 use crate::loggers::{Loggers, RunDirectory};
 use crate::logging::{Accumulators, StepValues};
-use crate::options::Limit;
+use crate::options::{Limit, UnevenInputs};
 use crate::profiler::Profiler;
 use crate::progress::ProgressReporter;
 use crate::run::run_of;
@@ -27,8 +26,8 @@ use super::counters::Counters;
 use super::events::{Events, callbacks, module_hook};
 use super::limits::Limits;
 use super::report::FitReport;
-use super::restore::{assign_weights, tensors_of};
-use super::save::{Saved, global_batch_of, weights_of, weights_where};
+use super::restore::assign_weights;
+use super::save::{Saved, global_batch_of};
 use super::validation_schedule::ValidationSchedule;
 
 /// What a trainer lends to one fit.
@@ -48,6 +47,14 @@ pub(crate) struct FitParts<'a> {
     pub resume: Option<Checkpoint>,
     /// Options and hyper-parameters, for the loggers.
     pub hparams: &'a toml::Table,
+}
+
+/// A micro-batch that all ranks do at a time.
+pub(super) struct Turn {
+    /// This rank's batch; `None` if it has none left and the others have.
+    pub loaded: Option<LoadedBatch>,
+    /// How many samples of the epoch all ranks together have consumed then.
+    pub consumed: u64,
 }
 
 /// One fit: epochs of micro-batches, updates, validations and checkpoints.
@@ -104,7 +111,7 @@ impl<'a> FitLoop<'a> {
         data: &dyn ErasedDataModule,
     ) -> Result<Self, Error> {
         let config = parts.config;
-        let signals = SignalGuard::listen()?;
+        let signals = SignalGuard::listen("finishing the step and saving a checkpoint")?;
         let train = data.train_loader()?;
         let validation = data.loaders(Stage::Validate)?;
         let limits = Limits::of(config);
@@ -187,72 +194,6 @@ impl<'a> FitLoop<'a> {
         fit.restore()?;
         fit.unite()?;
         Ok(fit)
-    }
-
-    /// Sees to it that all ranks train the same module from the same values: those of rank 0.
-    fn unite(&mut self) -> Result<(), Error> {
-        let Some(group) = self.parts.world.group() else {
-            return Ok(());
-        };
-        check_alike(group.as_ref(), self.engine.table())?;
-        let mut values = weights_of(self.module.as_ref());
-        replicate(group.as_ref(), &mut values)?;
-        self.take_values(values);
-        Ok(())
-    }
-
-    /// Gives the buffers of every rank the values of rank 0's. Parameters are alike anyway.
-    pub(super) fn unite_buffers(&mut self) -> Result<(), Error> {
-        let Some(group) = self.parts.world.group() else {
-            return Ok(());
-        };
-        let table = self.engine.table();
-        if !table
-            .entries()
-            .iter()
-            .any(|entry| entry.kind == ParamKind::Buffer)
-        {
-            return Ok(());
-        }
-        let mut values = weights_where(self.module.as_ref(), |path| self.is_buffer(path));
-        replicate(group.as_ref(), &mut values)?;
-        self.take_values(values);
-        Ok(())
-    }
-
-    /// Gives weights that a callback wants used the buffers of rank 0: each rank's callback has kept those of its own.
-    pub(super) fn unite_given(
-        &self,
-        mut weights: BTreeMap<String, AnyTensor>,
-    ) -> Result<BTreeMap<String, AnyTensor>, Error> {
-        let Some(group) = self.parts.world.group() else {
-            return Ok(weights);
-        };
-        let mut buffers = BTreeMap::new();
-        for (path, value) in &weights {
-            if self.is_buffer(path) {
-                buffers.insert(path.clone(), value.clone().into_data());
-            }
-        }
-        replicate(group.as_ref(), &mut buffers)?;
-        weights.extend(tensors_of(buffers, self.engine.device()));
-        Ok(weights)
-    }
-
-    fn is_buffer(&self, path: &str) -> bool {
-        let table = self.engine.table();
-        let entry = table.index_of_path(path).and_then(|index| table.get(index));
-        entry.is_some_and(|entry| entry.kind == ParamKind::Buffer)
-    }
-
-    /// Takes over values of rank 0, which has them already.
-    fn take_values(&mut self, values: BTreeMap<String, TensorData>) {
-        if self.parts.world.is_global_zero() {
-            return;
-        }
-        let device = self.engine.device().clone();
-        let values = tensors_of(values, &device);
-        assign_weights(self.module.as_mut(), &values, &device, self.engine.master_dtype());
     }
 
     fn restore(&mut self) -> Result<(), Error> {
@@ -354,12 +295,7 @@ impl<'a> FitLoop<'a> {
         if let Some(weights) = weights {
             let weights = self.unite_given(weights)?;
             let device = self.engine.device().clone();
-            assign_weights(
-                self.module.as_mut(),
-                &weights,
-                &device,
-                self.engine.master_dtype(),
-            );
+            assign_weights(self.module.as_mut(), &weights, &device);
         }
         self.take_checkpoints()?;
         Ok(reason)
@@ -401,17 +337,17 @@ impl<'a> FitLoop<'a> {
         let remaining = request.limit_batches.map(|limit| limit.saturating_sub(done));
         let inner = self.parts.device.clone().without_autodiff();
         let mut batches = self.train.epoch(&request.limit_batches(remaining), &inner)?;
+        self.enter_epoch();
         // One batch ahead, to know which is the last: its update takes what the group has.
-        let mut next = batches.next().transpose()?;
-        next = self.if_all_have_one(next)?;
-        while let Some(loaded) = next {
-            next = {
+        let mut next = self.turn(batches.next().transpose()?)?;
+        while let Some(turn) = next {
+            let ahead = {
                 let _span = self.parts.profiler.span("data_wait");
                 batches.next().transpose()?
             };
-            next = self.if_all_have_one(next)?;
+            next = self.turn(ahead)?;
             let epoch_over = next.is_none();
-            let leave = self.train_batch(loaded, epoch_over)?;
+            let leave = self.train_batch(turn, epoch_over)?;
             if leave && !epoch_over {
                 return Ok(());
             }
@@ -420,13 +356,34 @@ impl<'a> FitLoop<'a> {
         self.end_epoch()
     }
 
-    /// The next batch, unless a rank has none: then the epoch is over for all. Ranks that read a dataset have equally many
-    /// batches and need not ask.
-    fn if_all_have_one(&self, next: Option<LoadedBatch>) -> Result<Option<LoadedBatch>, Error> {
-        if self.train.num_samples().is_some() || self.parts.world.all(next.is_some())? {
-            return Ok(next);
+    /// What all ranks do next, of which this one has a batch or none; `None` if the epoch is over for all. Ranks that read a
+    /// dataset have equally many batches and need not ask.
+    fn turn(&self, next: Option<LoadedBatch>) -> Result<Option<Turn>, Error> {
+        let own = |loaded: LoadedBatch| Turn {
+            consumed: loaded.consumed,
+            loaded: Some(loaded),
+        };
+        if self.train.num_samples().is_some() || self.parts.world.size() == 1 {
+            return Ok(next.map(own));
         }
-        Ok(None)
+        if self.parts.config.uneven_inputs == UnevenInputs::Stop {
+            let all = self.parts.world.all(next.is_some())?;
+            return Ok(next.filter(|_| all).map(own));
+        }
+        let has = u64::from(next.is_some());
+        let consumed = next.as_ref().map_or(0, |loaded| loaded.consumed);
+        let [any, consumed] = self.parts.world.largest([has, consumed])?;
+        Ok((any > 0).then_some(Turn {
+            loaded: next,
+            consumed,
+        }))
+    }
+
+    /// Lets the other ranks know what this one is doing.
+    pub(super) fn enter_epoch(&self) {
+        self.parts
+            .world
+            .enter(|| format!("training in epoch {}", self.counters.epoch));
     }
 
     fn end_epoch(&mut self) -> Result<(), Error> {

@@ -12,6 +12,7 @@ mod report;
 mod restore;
 mod save;
 mod train_batch;
+mod unite;
 mod validate;
 mod validation_schedule;
 

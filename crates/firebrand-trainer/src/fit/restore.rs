@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use burn::tensor::{Device, FloatDType, TensorData};
+use burn::tensor::{Device, TensorData};
 use firebrand_core::{AnyTensor, ErasedModule, ParamInfo, ParamMapper, ParamTable};
 
 use crate::Error;
@@ -40,10 +40,9 @@ pub(crate) fn load_weights(
     weights: BTreeMap<String, TensorData>,
     path: &Path,
     device: &Device,
-    dtype: FloatDType,
 ) -> Result<(), Error> {
     check_weights(table, &weights, path)?;
-    assign_weights(module, &tensors_of(weights, device), device, dtype);
+    assign_weights(module, &tensors_of(weights, device), device);
     Ok(())
 }
 
@@ -55,27 +54,21 @@ pub(super) fn foreign(path: &Path, reason: impl ToString) -> Error {
     }
 }
 
-/// Gives the module values by path, floats in the dtype of the weights; what is not named stays. Shapes were checked before.
+/// Gives the module values by path, each in the dtype of the one before; what is not named stays. Shapes were checked before.
 pub(super) fn assign_weights(
     module: &mut dyn ErasedModule,
     weights: &BTreeMap<String, AnyTensor>,
     device: &Device,
-    dtype: FloatDType,
 ) {
     // An update of running statistics that is still pending would come back over the value that is assigned: the twin settles it.
     drop(module.evaluation_twin());
-    module.map_params(&mut Assign {
-        weights,
-        device,
-        dtype,
-    });
+    module.map_params(&mut Assign { weights, device });
 }
 
 struct Assign<'a> {
     weights: &'a BTreeMap<String, AnyTensor>,
     /// With autodiff for a module in training, without for its twin.
     device: &'a Device,
-    dtype: FloatDType,
 }
 
 impl ParamMapper for Assign<'_> {
@@ -88,10 +81,12 @@ impl ParamMapper for Assign<'_> {
             return value;
         };
         let inner = self.device.clone().without_autodiff();
-        new.clone()
-            .to_device(&inner)
-            .cast(self.dtype)
-            .on_autodiff(self.device, requires_grad)
+        let placed = new.clone().to_device(&inner);
+        let placed = match value.is_float() {
+            true => placed.cast(value.dtype().into()),
+            false => placed,
+        };
+        placed.on_autodiff(self.device, requires_grad)
     }
 }
 

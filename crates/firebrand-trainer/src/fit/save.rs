@@ -171,12 +171,7 @@ impl Saved<'_> {
         }
         let device = self.engine.device().clone();
         let weights = tensors_of(snapshot.weights, &device);
-        assign_weights(
-            self.module.as_mut(),
-            &weights,
-            &device,
-            self.engine.master_dtype(),
-        );
+        assign_weights(self.module.as_mut(), &weights, &device);
         Ok(())
     }
 }

@@ -8,18 +8,17 @@ use crate::data::LoadedBatch;
 use crate::loggers::LogRow;
 
 use super::events::{callbacks, module_hook};
-use super::fit_loop::FitLoop;
+use super::fit_loop::{FitLoop, Turn};
 
 impl FitLoop<'_> {
     /// One micro-batch, and its update if it completes one. Returns whether the run ends here.
-    pub(super) fn train_batch(&mut self, loaded: LoadedBatch, epoch_over: bool) -> Result<bool, Error> {
+    pub(super) fn train_batch(&mut self, turn: Turn, epoch_over: bool) -> Result<bool, Error> {
         let completes = epoch_over || self.counters.micro_batches + 1 >= self.accumulate;
         module_hook!(self, on_train_batch_start);
-        let consumed = loaded.consumed;
-        let update = if self.module.automatic_optimization() {
-            self.automatic_step(loaded, completes)?
-        } else {
-            self.manual_step(loaded)?
+        let Turn { loaded, consumed } = turn;
+        let update = match loaded {
+            Some(loaded) if !self.module.automatic_optimization() => self.manual_step(loaded)?,
+            loaded => self.automatic_step(loaded, completes)?,
         };
         self.counters.micro_batches = if update.is_some() {
             0
@@ -71,24 +70,29 @@ impl FitLoop<'_> {
         Ok(leave)
     }
 
-    fn automatic_step(&mut self, loaded: LoadedBatch, completes: bool) -> Result<Option<Update>, Error> {
-        let samples = loaded.num_samples as f64;
-        let batch = self.placed(loaded.batch);
+    /// A micro-batch for each optimizer. A rank without a batch has a part in the updates, in which it counts nothing.
+    fn automatic_step(
+        &mut self,
+        loaded: Option<LoadedBatch>,
+        completes: bool,
+    ) -> Result<Option<Update>, Error> {
+        let samples = loaded.as_ref().map_or(0.0, |loaded| loaded.num_samples as f64);
+        let mut batch = loaded.map(|loaded| self.placed(loaded.batch));
         let num_optimizers = self.engine.optimizers().len();
-        let mut batch = Some(batch);
         let mut outcome = None;
         for optimizer in 0..num_optimizers {
             let last = optimizer + 1 == num_optimizers;
             let batch = if last { batch.take() } else { batch.clone() };
-            let Some(batch) = batch else { break };
-            self.seed_step(optimizer);
-            let mut step = self.context(optimizer);
-            {
-                let _span = self.parts.profiler.span("training_step");
-                self.engine
-                    .micro_batch(self.module.as_ref(), batch, &mut step, completes)?;
+            if let Some(batch) = batch {
+                self.seed_step(optimizer);
+                let mut step = self.context(optimizer);
+                {
+                    let _span = self.parts.profiler.span("training_step");
+                    self.engine
+                        .micro_batch(self.module.as_ref(), batch, &mut step, completes)?;
+                }
+                self.add_logs(step.take_logs(), samples)?;
             }
-            self.add_logs(step.take_logs(), samples)?;
             if completes {
                 let update = self.update(optimizer)?;
                 // One training step is one step, whatever the number of optimizers: it counts if any of them moved.

@@ -30,6 +30,7 @@ impl FitLoop<'_> {
     /// A validation that is due.
     pub(super) fn validate(&mut self) -> Result<(), Error> {
         let _span = self.parts.profiler.span("validation");
+        self.parts.world.enter(|| "validating".to_owned());
         // Before callbacks look at the module: the weights that they give may hold its buffers.
         self.unite_buffers()?;
         let weights = callbacks!(self, on_evaluation_start, Stage::Validate, None);
@@ -45,6 +46,7 @@ impl FitLoop<'_> {
         self.last_validation = self.counters.elapsed_ms;
         self.log_values(evaluated.metrics);
         callbacks!(self, on_evaluation_end, Stage::Validate, None);
+        self.enter_epoch();
         Ok(())
     }
 
@@ -57,7 +59,7 @@ impl FitLoop<'_> {
         let mut twin = self.module.evaluation_twin();
         let device = self.parts.device.clone().without_autodiff();
         if let Some(weights) = weights {
-            assign_weights(twin.as_mut(), &weights, &device, self.engine.master_dtype());
+            assign_weights(twin.as_mut(), &weights, &device);
         }
         in_compute_dtype(
             twin.as_mut(),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::data::Shard;
-use crate::options::Strategy;
+use crate::options::{Launcher, Strategy};
 use crate::{Error, TrainerConfig};
 
 /// The ranks of a run, as one of them sees them. Every rank calls what communicates in the same order.
@@ -30,6 +30,14 @@ impl World {
         }
     }
 
+    /// The ranks of a session.
+    pub(crate) fn of(session: Arc<Session>) -> Self {
+        Self {
+            topology: session.topology().clone(),
+            session: Some(session),
+        }
+    }
+
     /// The ranks that the options and the environment speak of.
     ///
     /// # Errors
@@ -37,13 +45,7 @@ impl World {
     /// If they contradict each other, or the ranks do not come together.
     pub(crate) fn join(config: &TrainerConfig) -> Result<Self, Error> {
         let launch = launch(config)?;
-        if config.strategy == Some(Strategy::Single) && !matches!(launch, Launch::Single) {
-            return Err(Error::Contradiction(
-                "the strategy `single` has one rank, and devices, num_nodes or the launcher ask for several; use the strategy `ddp`, \
-                 or one device"
-                    .to_owned(),
-            ));
-        }
+        check_strategy(config, &launch)?;
         if let Launch::Spawn(plan) = &launch {
             share_cores(plan.num_local);
         }
@@ -51,10 +53,7 @@ impl World {
         let Some(session) = Session::join(&launch, options)? else {
             return Ok(Self::single());
         };
-        Ok(Self {
-            topology: session.topology().clone(),
-            session: Some(Arc::new(session)),
-        })
+        Ok(Self::of(Arc::new(session)))
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -134,6 +133,14 @@ impl World {
         outcome
     }
 
+    /// Is over when every rank has called it, and has no deadline: it waits for as long as all are alive.
+    pub(crate) fn meet(&self, what: &str) -> Result<(), Error> {
+        match &self.session {
+            Some(session) => Ok(session.meet(what)?),
+            None => Ok(()),
+        }
+    }
+
     /// Whether something holds on every rank.
     pub(crate) fn all(&self, holds: bool) -> Result<bool, Error> {
         let Some(group) = self.group() else {
@@ -142,6 +149,24 @@ impl World {
         let buffer = Buffer::from_slice(&[u8::from(holds)]);
         let lowest = group.all_reduce(buffer, ReduceOp::Min).wait()?;
         Ok(lowest.as_slice::<u8>()?.first() == Some(&1))
+    }
+
+    /// The largest of each of some numbers over all ranks.
+    pub(crate) fn largest<const N: usize>(&self, mine: [u64; N]) -> Result<[u64; N], Error> {
+        let Some(group) = self.group() else {
+            return Ok(mine);
+        };
+        let largest = group
+            .all_reduce(Buffer::from_slice(&mine), ReduceOp::Max)
+            .wait()?;
+        Ok(<[u64; N]>::try_from(largest.as_slice::<u64>()?).unwrap_or(mine))
+    }
+
+    /// Lets the other ranks know what this one is doing, for their messages if it fails.
+    pub(crate) fn enter(&self, phase: impl FnOnce() -> String) {
+        if let Some(group) = self.group() {
+            group.health().set_phase(&phase());
+        }
     }
 
     /// The bytes of every rank, of which each may have another number.
@@ -163,6 +188,47 @@ impl World {
         gathered.resize(lens.len(), Vec::new());
         Ok(gathered)
     }
+}
+
+/// How many ranks are to be threads of this process, if any are.
+///
+/// # Errors
+///
+/// If somebody has started ranks already, or there is more than one node.
+pub(crate) fn num_thread_ranks(config: &TrainerConfig) -> Result<Option<usize>, Error> {
+    if config.launcher != Launcher::Thread {
+        return Ok(None);
+    }
+    let on_nodes = |num_nodes| {
+        Err(Error::Contradiction(format!(
+            "the launcher `thread` starts ranks on one node, and {num_nodes} are asked for; use the launcher `process`"
+        )))
+    };
+    if let Some(num_nodes) = config.num_nodes.filter(|num_nodes| *num_nodes > 1) {
+        return on_nodes(num_nodes);
+    }
+    let launch = launch(config)?;
+    check_strategy(config, &launch)?;
+    match launch {
+        Launch::Spawn(plan) if plan.topology_of_first.num_nodes == 1 => Ok(Some(plan.num_local)),
+        Launch::Spawn(plan) => on_nodes(plan.topology_of_first.num_nodes),
+        Launch::External(cluster) if cluster.topology.world_size > 1 => Err(Error::Contradiction(format!(
+            "the launcher `thread` starts ranks in this process, but {} has started {} already; leave out the launcher",
+            cluster.kind, cluster.topology.world_size
+        ))),
+        _ => Ok(None),
+    }
+}
+
+fn check_strategy(config: &TrainerConfig, launch: &Launch) -> Result<(), Error> {
+    if config.strategy != Some(Strategy::Single) || matches!(launch, Launch::Single) {
+        return Ok(());
+    }
+    Err(Error::Contradiction(
+        "the strategy `single` has one rank, and devices, num_nodes or the launcher ask for several; use the strategy `ddp`, \
+         or one device"
+            .to_owned(),
+    ))
 }
 
 /// What the options and the environment ask for.
