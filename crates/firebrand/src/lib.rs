@@ -59,6 +59,8 @@ mod documentation {
     struct Checkpoints;
     #[doc = include_str!("../../../docs/backends.md")]
     struct Backends;
+    #[doc = include_str!("../../../docs/mixed-precision.md")]
+    struct MixedPrecision;
     #[doc = include_str!("../../../docs/data-parallel.md")]
     struct DataParallel;
 }

@@ -2,21 +2,28 @@ use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, FromArgMatches};
+use firebrand_strategy::LossScalerOptions;
+use serde::de::DeserializeOwned;
 use toml::Value;
 
 use super::options::Options;
-use crate::Error;
+use crate::{Error, TrainerConfig};
 
 /// The table of the module's own hyper-parameters.
 const MODULE: &str = "module";
 /// How a saved configuration writes `gradient_clip_val` and `gradient_clip_algorithm`: `{ Norm = 1.0 }`.
 const GRADIENT_CLIP: &str = "gradient_clip";
+/// Options that a program sets and no flag does: a list of paths, and a table.
+const KEEP_FULL_PRECISION: &str = "keep_full_precision";
+const LOSS_SCALER: &str = "loss_scaler";
 
 /// A configuration file: options of the trainer, and a table of the module's own hyper-parameters.
 #[derive(Default)]
 pub(super) struct ConfigFile {
     pub(super) options: Options,
     pub(super) module: Option<toml::Table>,
+    keep_full_precision: Option<Vec<String>>,
+    loss_scaler: Option<LossScalerOptions>,
 }
 
 impl ConfigFile {
@@ -40,6 +47,8 @@ impl ConfigFile {
             Some(Value::Table(module)) => Some(module),
             Some(_) => return Err(fail("'module' is not a table".to_owned())),
         };
+        let keep_full_precision = without_flag(&mut table, KEEP_FULL_PRECISION).map_err(&fail)?;
+        let loss_scaler = without_flag(&mut table, LOSS_SCALER).map_err(&fail)?;
         let mut flags = Vec::new();
         for (key, value) in table {
             for (key, text) in values_of(&key, &value).map_err(&fail)? {
@@ -49,8 +58,28 @@ impl ConfigFile {
             }
         }
         let options = parse(&flags).map_err(|error| fail(first_line(&error.to_string())))?;
-        Ok(Self { options, module })
+        Ok(Self {
+            options,
+            module,
+            keep_full_precision,
+            loss_scaler,
+        })
     }
+
+    /// Puts what the file says in the place of what a configuration has, but for clipping.
+    pub(super) fn apply(&self, config: &mut TrainerConfig) {
+        self.options.apply(config);
+        if let Some(paths) = &self.keep_full_precision {
+            config.keep_full_precision.clone_from(paths);
+        }
+        config.loss_scaler = self.loss_scaler.or(config.loss_scaler);
+    }
+}
+
+/// Takes the value of a key that no flag has.
+fn without_flag<T: DeserializeOwned>(table: &mut toml::Table, key: &str) -> Result<Option<T>, String> {
+    let value = table.remove(key).map(Value::try_into).transpose();
+    value.map_err(|error: toml::de::Error| format!("{key}: {}", error.message()))
 }
 
 /// The text that a flag would take, by key.
@@ -65,7 +94,8 @@ fn values_of(key: &str, value: &Value) -> Result<Vec<(String, String)>, String> 
         Value::Table(_) | Value::Array(_) => {
             let kind = value.type_str();
             return Err(format!(
-                "'{key}' is an unexpected {kind}; only '{MODULE}' is a table, and no key takes a list"
+                "'{key}' is an unexpected {kind}; only '{MODULE}' and '{LOSS_SCALER}' are tables, and only \
+                 '{KEEP_FULL_PRECISION}' takes a list"
             ));
         }
         other => other.to_string(),

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use firebrand_strategy::{GradientClip, GradientCompression, NonFinite, Precision};
+use firebrand_strategy::{GradientClip, GradientCompression, LossScalerOptions, NonFinite, Precision};
 
 use super::TrainerArgs;
 use crate::accelerator::Accelerator;
@@ -195,11 +195,6 @@ fn a_wrong_value_names_the_flag_the_value_and_what_it_takes() {
         ("--strategy", "dpp", "expected single or ddp"),
         (
             "--precision",
-            "bf16-mixed",
-            "not available yet in this version: use 32-true or 64-true",
-        ),
-        (
-            "--precision",
             "32",
             "expected 32-true, 64-true, bf16-mixed, 16-mixed, bf16-true or 16-true",
         ),
@@ -298,6 +293,11 @@ fn what_is_wrong_in_a_file_is_named_with_the_file() {
         ("seed = [1, 2]", "'seed' is an unexpected array"),
         ("[trainer]\nseed = 1", "'trainer' is an unexpected table"),
         ("module = 3", "'module' is not a table"),
+        (
+            "keep_full_precision = 'head.*'",
+            "keep_full_precision: invalid type",
+        ),
+        ("[loss_scaler]\nscale = 8.0", "loss_scaler: unknown field `scale`"),
         ("gradient_clip = 1.0", "or use gradient_clip_val"),
         ("seed = 1\nseed = 2", "not valid TOML"),
     ] {
@@ -322,6 +322,15 @@ fn a_saved_configuration_is_a_configuration_file() {
         unusual(),
         TrainerConfig {
             gradient_clip: Some(GradientClip::Norm(1.0)),
+            ..TrainerConfig::default()
+        },
+        TrainerConfig {
+            precision: Precision::F16Mixed,
+            keep_full_precision: vec!["head.*".to_owned(), "embedding".to_owned()],
+            loss_scaler: Some(LossScalerOptions {
+                initial_scale: 1024.0,
+                ..LossScalerOptions::default()
+            }),
             ..TrainerConfig::default()
         },
     ] {

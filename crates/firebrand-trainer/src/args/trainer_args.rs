@@ -56,7 +56,7 @@ impl TrainerArgs {
         let file = self.file()?;
         let mut config = defaults;
         config.gradient_clip = clip([&self.options, &file.options], config.gradient_clip)?;
-        file.options.apply(&mut config);
+        file.apply(&mut config);
         self.options.apply(&mut config);
         Ok(config)
     }
