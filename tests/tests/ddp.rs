@@ -162,6 +162,28 @@ fn an_overflow_on_one_rank_is_skipped_by_all() {
     assert_eq!(column(&overflown, "loss_scale")[20..], [after[19]; 5]);
 }
 
+/// What is computed again in the backward pass is what was computed before.
+#[test]
+fn gradient_checkpointing_changes_no_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    for precision in ["32-true", "bf16-mixed"] {
+        for ranks in [1, 2] {
+            let root = |what: &str| folder.path().join(format!("{precision}-{ranks}-{what}"));
+            let common = format!("--precision {precision} --devices {ranks} --max-steps 30");
+            succeeded(&run(&root("kept"), &common));
+            succeeded(&run(
+                &root("again"),
+                &format!("{common} --gradient-checkpointing"),
+            ));
+            assert_eq!(
+                curve(&root("kept")),
+                curve(&root("again")),
+                "{precision}, {ranks} ranks"
+            );
+        }
+    }
+}
+
 #[test]
 fn accumulation_over_ranks_is_one_large_batch() {
     let folder = tempfile::tempdir().unwrap();

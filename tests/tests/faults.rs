@@ -219,3 +219,56 @@ fn a_run_in_which_nothing_fails_ends_well() {
     );
     assert!(last_checkpoint(&root).is_some());
 }
+
+/// Shared memory of ranks has no name, and takes nothing of /dev/shm.
+#[test]
+fn a_full_dev_shm_does_not_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    // In a mount namespace of its own, where /dev/shm is small and full.
+    let script = "mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full \
+                  && ! touch /dev/shm/more/ 2>/dev/null && exec \"$0\" \"$@\"";
+    let tried = Command::new("unshare")
+        .args(["-m", "sh", "-c", "mount -t tmpfs -o size=4k none /dev/shm"])
+        .stderr(Stdio::null())
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        println!("skipped: a mount namespace needs root and `unshare`");
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_faulty_ranks")])
+        .args(["--default-root-dir", root.to_str().unwrap(), "--progress", "off"])
+        .args(["--devices", "2", "--max-steps", "6"])
+        .env("RAYON_NUM_THREADS", "1")
+        .env("FIREBRAND_COLLECTIVE", "shm")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Where the first rank is to listen somebody else listens already.
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_faulty_ranks"))
+        .args(["--default-root-dir", folder.path().to_str().unwrap()])
+        .envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")])
+        .envs([("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")])
+        .env("MASTER_PORT", &port)
+        .env("FIREBRAND_TIMEOUT", TIMEOUT.to_string())
+        .env_remove("FIREBRAND_LOG")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains(&port) && said.contains("in use"), "{said}");
+    assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
+}

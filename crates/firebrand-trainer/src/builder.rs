@@ -126,6 +126,13 @@ impl TrainerBuilder {
         self
     }
 
+    /// Computes cheap activations, those of operations that memory bounds, again in the backward pass instead of keeping them: less
+    /// memory for more time, by Burn's balanced strategy. Results do not change. Default: no.
+    pub fn gradient_checkpointing(mut self, on: bool) -> Self {
+        self.config.gradient_checkpointing = on;
+        self
+    }
+
     /// How the loss is scaled before the backward pass; default as [`LossScalerOptions`] say in [`Precision::F16Mixed`], and not at
     /// all otherwise.
     pub fn loss_scaler(mut self, options: LossScalerOptions) -> Self {

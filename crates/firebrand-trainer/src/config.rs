@@ -67,6 +67,8 @@ pub struct TrainerConfig {
     /// How the loss is scaled; default as [`LossScalerOptions`] say in `16-mixed`, and not at all otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scaler: Option<LossScalerOptions>,
+    /// Compute cheap activations again in the backward pass instead of keeping them; default no.
+    pub gradient_checkpointing: bool,
     /// The limit of epochs; default 1000 unless there is a limit of steps or time.
     pub max_epochs: Option<u64>,
     /// The number of epochs before which nothing but an error or a signal stops the run.
@@ -137,6 +139,7 @@ impl Default for TrainerConfig {
             precision: Precision::F32,
             keep_full_precision: Vec::new(),
             loss_scaler: None,
+            gradient_checkpointing: false,
             max_epochs: None,
             min_epochs: None,
             max_steps: None,

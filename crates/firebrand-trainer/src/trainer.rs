@@ -272,7 +272,10 @@ impl Trainer {
         self.check_options_alike(&hparams)?;
         let parts = FitParts {
             world: self.world.clone(),
-            device: self.chosen.device.clone().autodiff(),
+            device: match self.config.gradient_checkpointing {
+                true => self.chosen.device.clone().autodiff().gradient_checkpointing(),
+                false => self.chosen.device.clone().autodiff(),
+            },
             config: &self.config,
             events: &mut self.events,
             loggers: &mut self.loggers,

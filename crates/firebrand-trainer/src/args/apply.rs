@@ -36,6 +36,7 @@ impl Options {
         config.gradient_compression = self.gradient_compression.or(config.gradient_compression);
         set(&mut config.bucket_cap_mb, &self.bucket_cap_mb);
         set(&mut config.precision, &self.precision);
+        set(&mut config.gradient_checkpointing, &self.gradient_checkpointing);
         set(&mut config.limit_train_batches, &self.limit_train_batches);
         set(&mut config.limit_val_batches, &self.limit_val_batches);
         set(&mut config.limit_test_batches, &self.limit_test_batches);

@@ -54,6 +54,10 @@ pub(super) struct Options {
     #[arg(long, value_name = "32-true|64-true|bf16-mixed|16-mixed|bf16-true|16-true", value_parser = values::precision)]
     pub(super) precision: Option<Precision>,
 
+    /// Compute cheap activations again in the backward pass instead of keeping them
+    #[arg(long, value_name = "true|false", num_args = 0..=1, default_missing_value = "true", value_parser = values::switch)]
+    pub(super) gradient_checkpointing: Option<bool>,
+
     /// Stop after this many epochs
     #[arg(long, allow_hyphen_values = true, value_name = "N", value_parser = values::count)]
     pub(super) max_epochs: Option<u64>,

@@ -52,6 +52,7 @@ fn unusual() -> TrainerConfig {
         precision: Precision::F64,
         keep_full_precision: Vec::new(),
         loss_scaler: None,
+        gradient_checkpointing: true,
         max_epochs: Some(7),
         min_epochs: Some(2),
         max_steps: Some(900),
@@ -89,7 +90,7 @@ fn every_flag_reaches_the_configuration() {
                  --check-val-every-n-epoch 3 --num-sanity-val-steps 0 --accumulate-grad-batches 8 --gradient-clip-val 0.5 \
                  --gradient-clip-algorithm value --non-finite skip --detect-anomaly --log-every-n-steps 10 --seed 1234 \
                  --default-root-dir elsewhere/runs --name unusual --resume best --progress lines \
-                 --enable-checkpointing false --enable-model-summary=false --devices 2 --num-nodes 3 --launcher thread --uneven-inputs join --strategy ddp \
+                 --enable-checkpointing false --enable-model-summary=false --devices 2 --num-nodes 3 --launcher thread --uneven-inputs join --gradient-checkpointing --strategy ddp \
                  --find-unused-parameters --gradient-compression bf16 --bucket-cap-mb 7";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     assert_eq!(resolve(&flags, TrainerConfig::default()).unwrap(), unusual());
