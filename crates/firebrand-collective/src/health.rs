@@ -18,12 +18,13 @@ pub struct Health {
 }
 
 type Listener = Box<dyn Fn(&Error) + Send + Sync>;
+type PhaseListener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What ranks are doing, as far as this one knows.
 #[derive(Default)]
 struct Phases {
     others: BTreeMap<usize, String>,
-    listeners: Vec<Box<dyn Fn(&str) + Send + Sync>>,
+    listeners: Vec<PhaseListener>,
 }
 
 impl Health {
