@@ -1,10 +1,10 @@
 use burn::config::Config;
 use burn::module::{Content, DisplaySettings, Initializer, Module, ModuleDisplay};
 use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
-use burn::tensor::activation::softmax;
-use burn::tensor::{Bool, Device, Tensor};
+use burn::tensor::{Bool, DType, Device, Tensor};
 
-use crate::{Error, Result, cast, wide};
+use crate::softmax::softmax;
+use crate::{Error, Result, cast};
 
 /// Settings of a [`MultiHeadAttention`].
 #[derive(Config, Debug)]
@@ -33,8 +33,8 @@ pub struct MultiHeadAttentionConfig {
 /// output( softmax(query(q) · key(k)ᵀ / √d_k) · value(v) ),  d_k = d_model / n_heads
 /// ```
 ///
-/// Scores are masked and their softmax is taken in float32 where the input has 16 bits, and in the dtype of the input otherwise; queries are
-/// scaled before the product, which overflows less in float16. The output has the dtype of the input. Paths of parameters are those of Burn's layer:
+/// The softmax is taken in float32 where the scores have 16 bits, and in their dtype otherwise, and keeps only its result for the backward
+/// pass; queries are scaled before the product, which overflows less in float16. The output has the dtype of the input. Paths of parameters are those of Burn's layer:
 /// `query`, `key`, `value`, `output`.
 #[derive(Module, Debug)]
 #[module(custom_display)]
@@ -81,7 +81,13 @@ pub struct MhaOutput {
 const LAYER: &str = "multi-head attention";
 
 /// What a masked score is: far below any other, and finite, so that a row that is masked whole gives a mean and not not-a-number.
-const MASKED: f64 = -1e30;
+fn masked_score(dtype: DType) -> f64 {
+    match dtype {
+        // The least that float16 can hold.
+        DType::F16 => -65504.0,
+        _ => -1e30,
+    }
+}
 
 impl MhaInput {
     /// A sequence that attends to itself, `[batch, positions, d_model]`.
@@ -171,20 +177,22 @@ impl MultiHeadAttention {
         self.check(&input)?;
         let [batch, queries, _] = input.query.dims();
         let dtype = input.query.dtype();
-        let query = self.heads(self.query.forward(input.query));
-        let key = self.heads(self.key.forward(input.key));
-        let value = self.heads(self.value.forward(input.value));
+        let query = self.heads(&self.query, input.query);
+        let key = self.heads(&self.key, input.key);
+        let value = self.heads(&self.value, input.value);
 
         let scale = 1.0 / (self.d_k as f64).sqrt();
         let scores = query.mul_scalar(scale).matmul(key.transpose());
-        let product = scores.dtype();
-        let scores = cast(scores, wide(product).into());
         let scores = self.masked(scores, input.mask_pad, input.mask_attn);
-        let weights = cast(self.dropout.forward(softmax(scores, 3)), product);
+        let weights = self.dropout.forward(softmax(scores));
 
         let context = weights.clone().matmul(value);
-        let context = context.swap_dims(1, 2).reshape([batch, queries, self.d_model]);
-        let context = cast(self.output.forward(context), dtype);
+        let context = context.swap_dims(1, 2).reshape([batch * queries, self.d_model]);
+        let context = self
+            .output
+            .forward(context)
+            .reshape([batch, queries, self.d_model]);
+        let context = cast(context, dtype);
         Ok(MhaOutput { weights, context })
     }
 
@@ -195,27 +203,30 @@ impl MultiHeadAttention {
         mask_attn: Option<Tensor<3, Bool>>,
     ) -> Tensor<4> {
         let [_, _, queries, keys] = scores.dims();
+        let masked = masked_score(scores.dtype());
         if let Some(mask) = mask_pad {
             let [batch, _] = mask.dims();
-            scores = scores.mask_fill(mask.reshape([batch, 1, 1, keys]), MASKED);
+            scores = scores.mask_fill(mask.reshape([batch, 1, 1, keys]), masked);
         }
         if let Some(mask) = mask_attn {
             let [batch, _, _] = mask.dims();
-            scores = scores.mask_fill(mask.reshape([batch, 1, queries, keys]), MASKED);
+            scores = scores.mask_fill(mask.reshape([batch, 1, queries, keys]), masked);
         }
         if self.causal {
             // `tril_mask` is false on and below the diagonal.
             let device = scores.device();
             let later = Tensor::<2, Bool>::tril_mask([queries, keys], 0, &device);
-            scores = scores.mask_fill(later.reshape([1, 1, queries, keys]), MASKED);
+            scores = scores.mask_fill(later.reshape([1, 1, queries, keys]), masked);
         }
         scores
     }
 
-    /// `[batch, positions, d_model]` as `[batch, n_heads, positions, d_k]`.
-    fn heads(&self, features: Tensor<3>) -> Tensor<4> {
+    /// A layer of features `[batch, positions, d_model]`, as `[batch, n_heads, positions, d_k]`.
+    fn heads(&self, layer: &Linear, features: Tensor<3>) -> Tensor<4> {
         let [batch, positions, _] = features.dims();
-        features
+        // One product of two matrices: of more axes, some backends make one for each sample, with a copy of the weights.
+        layer
+            .forward(features.flatten::<2>(0, 1))
             .reshape([batch, positions, self.n_heads, self.d_k])
             .swap_dims(1, 2)
     }

@@ -19,6 +19,7 @@
 mod attention;
 mod batch_norm;
 mod error;
+mod softmax;
 
 pub use attention::{MhaInput, MhaOutput, MultiHeadAttention, MultiHeadAttentionConfig};
 pub use batch_norm::{BatchNorm, BatchNormConfig};

@@ -2,7 +2,7 @@ use anyhow::{Result, ensure};
 use burn::tensor::Device;
 use firebrand::data::Data;
 use firebrand::progress::ProgressMode;
-use firebrand::{Strategy, Trainer};
+use firebrand::{Accelerator, Strategy, Trainer};
 
 use super::Workload;
 use super::model::{Mlp, batches};
@@ -27,6 +27,8 @@ pub(crate) fn train(workload: Workload, ranks: usize, window: usize) -> Result<(
         Strategy::single_device()
     };
     let mut trainer = Trainer::builder()
+        // A build with LibTorch would take that.
+        .accelerator(Accelerator::Cpu)
         .strategy(strategy)
         .devices(ranks)
         .max_epochs(1)

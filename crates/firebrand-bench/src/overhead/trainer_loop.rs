@@ -5,7 +5,7 @@ use burn::optim::{AdamWConfig, SgdConfig};
 use burn::tensor::{Device, Tensor};
 use firebrand::data::{Data, DataLoader};
 use firebrand::progress::ProgressMode;
-use firebrand::{FitInfo, LightningModule, OptimizerSetup, StepContext, Trainer};
+use firebrand::{Accelerator, FitInfo, LightningModule, OptimizerSetup, StepContext, Trainer};
 
 use super::feed::Source;
 use super::model::{Batch, LEARNING_RATE, LOG_EVERY_N_STEPS, Mlp, Optimizer, Size};
@@ -35,6 +35,8 @@ pub(super) fn train(size: Size, optimizer: Optimizer, source: Source, folder: &P
     let module = Mlp::new(size, optimizer, &device);
     let loader = DataLoader::from_stream(move |_| Ok(source.open(&device).map(Ok))).epoch_batches(num_steps);
     let mut trainer = Trainer::builder()
+        // A build with LibTorch would take that.
+        .accelerator(Accelerator::Cpu)
         .max_epochs(1)
         .log_every_n_steps(LOG_EVERY_N_STEPS)
         .default_root_dir(folder)

@@ -184,15 +184,18 @@ impl Gpt {
 
     /// `[batch, context]` to `[batch · context, NUM_TOKENS]`.
     fn forward(&self, tokens: Tensor<2, Int>) -> firebrand::Result<Tensor<2>> {
-        let mut x = self.tokens.forward(tokens) + self.positions.val().unsqueeze();
+        let [batch, context] = tokens.dims();
+        let x = self.tokens.forward(tokens) + self.positions.val().unsqueeze();
+        let width = x.dims()[2];
+        // Two axes make each linear layer one product of two matrices.
+        let mut x: Tensor<2> = x.flatten(0, 1);
         for block in &self.blocks {
-            let attended = block
-                .attention
-                .forward(MhaInput::self_attn(block.norm1.forward(x.clone())))?;
-            x = x + attended.context;
+            let normed = block.norm1.forward(x.clone()).reshape([batch, context, width]);
+            let attended = block.attention.forward(MhaInput::self_attn(normed))?;
+            x = x + attended.context.flatten(0, 1);
             x = x.clone() + block.down.forward(gelu(block.up.forward(block.norm2.forward(x))));
         }
-        Ok(self.head.forward(self.norm.forward(x)).flatten(0, 1))
+        Ok(self.head.forward(self.norm.forward(x)))
     }
 }
 

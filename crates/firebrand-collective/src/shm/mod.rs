@@ -10,6 +10,7 @@
 
 mod arena;
 mod control;
+mod cores;
 mod exchange;
 mod link;
 mod memfd;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 pub(crate) use arena::Arena;
 use arena::Block;
 use control::{Control, INLINE, Progress, Source};
+use cores::keep_to_own_cores;
 use exchange::Exchange;
 use memory::Mapping;
 
@@ -81,6 +83,9 @@ impl Transport for ShmTransport {
     fn run(&mut self, call: &Call, mut buffer: Buffer, patience: &Patience) -> Result<Buffer> {
         if let Some(failure) = &self.failed {
             return Err(failure.clone());
+        }
+        if self.operations == 0 {
+            keep_to_own_cores(self.rank, self.global_ranks.len());
         }
         let outcome = patience
             .check(Vec::new)
