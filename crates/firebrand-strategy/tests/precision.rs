@@ -402,9 +402,12 @@ fn weights_in_sixteen_bits_are_kept_in_sixteen_bits() {
     ] {
         let mut module = erase(Net::new(plain()));
         let mut engine = engine_of(&mut *module, precision, options).unwrap();
-        forward(&mut engine, &*module, data(1, &plain(), 8), true).unwrap();
-        let stepped = update(&mut engine, &mut *module).unwrap();
-        assert!(matches!(stepped, Update::Stepped { .. }));
+        let mut step = || {
+            forward(&mut engine, &*module, data(1, &plain(), 8), true).unwrap();
+            update(&mut engine, &mut *module).unwrap()
+        };
+        // The scale may have to fall first.
+        assert!((0..20).any(|_| matches!(step(), Update::Stepped { .. })));
         assert!(values(&*module).values().all(|value| value.dtype() == dtype));
     }
     let mut module = erase(Net::new(plain()));
