@@ -183,7 +183,7 @@ fn weights_go_to_pytorch_and_back() {
     let map = NameMap::new()
         .layer("hidden", LayerKind::Linear)
         .layer("output", LayerKind::Linear)
-        .layer("norm", LayerKind::BatchNorm);
+        .layer("norm.Burn", LayerKind::BatchNorm);
     let file = folder.path().join("for-pytorch.safetensors");
     let weights = weights_of(&fitted.module);
     export_file(&file, weights.clone(), &map).unwrap();

@@ -118,6 +118,8 @@ impl LightningModule for Net {
     }
 
     fn training_step(&self, batch: Tensor<2>, step: &mut StepContext) -> Result<Tensor<1>> {
+        // So that a checkpoint is on disk before the next is due, and the others know that this rank has gone on from it.
+        std::thread::sleep(std::time::Duration::from_millis(20));
         let (rank, at) = (step.global_rank(), step.global_step());
         if at == 0 {
             self.plan.reach(Phase::FirstStep, rank)?;
@@ -125,8 +127,6 @@ impl LightningModule for Net {
         if at == LATER {
             self.plan.reach(Phase::Step, rank)?;
         }
-        // So that a checkpoint is on disk before the next is due.
-        std::thread::sleep(std::time::Duration::from_millis(20));
         let mut x = batch.clone();
         for (number, layer) in self.layers.iter().enumerate() {
             x = layer.forward(x).tanh();
