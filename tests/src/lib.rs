@@ -1,5 +1,7 @@
 //! A small model with everything that is hard to resume, and its data: what the tests in `tests/` train.
 
+pub mod runs;
+
 use burn::data::dataset::InMemDataset;
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;

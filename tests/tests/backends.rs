@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use firebrand::prelude::*;
+use firebrand_tests::runs::{assert_close, column, succeeded};
 
 /// The program that trains on any accelerator, with everything it writes under a folder.
 fn train_ranks(root: &Path, arguments: &str) -> Output {
@@ -34,25 +35,8 @@ fn said(output: &Output) -> String {
 
 /// `train_loss` by step.
 fn curve(root: &Path, arguments: &str) -> Vec<f64> {
-    let output = train_ranks(root, arguments);
-    assert!(output.status.success(), "{arguments}: {}", said(&output));
-    let text = std::fs::read_to_string(root.join("ranks/version_0/metrics.csv")).unwrap();
-    let mut lines = text.lines();
-    let names = lines.next().unwrap();
-    let column = names.split(',').position(|name| name == "train_loss").unwrap();
-    lines
-        .filter_map(|line| line.split(',').nth(column)?.parse().ok())
-        .collect()
-}
-
-fn assert_close(expected: &[f64], found: &[f64], tolerance: f64) {
-    assert_eq!(expected.len(), found.len());
-    for (step, (expected, found)) in expected.iter().zip(found).enumerate() {
-        assert!(
-            (expected - found).abs() <= tolerance * expected.abs(),
-            "the loss of step {step} is {found} and not {expected}"
-        );
-    }
+    succeeded(&train_ranks(root, arguments));
+    column(root, "train_loss")
 }
 
 #[allow(dead_code)] // Without other backends nothing is compared with Flex.
@@ -148,7 +132,7 @@ mod checks {
         };
         let expected = on(Accelerator::Cpu);
         assert!(expected[59] < 0.7 * expected[0], "it learns: {expected:?}");
-        assert_close(&expected, &on(accelerator), 1e-3);
+        assert_close(&expected, &on(accelerator), 1e-3, accelerator.as_str());
     }
 
     pub fn two_ranks_are_one_with_the_doubled_batch(accelerator: Accelerator) {
@@ -161,7 +145,7 @@ mod checks {
             );
             curve(&folder.path().join(count.to_string()), &arguments)
         };
-        assert_close(&ranks(1), &ranks(2), 1e-4);
+        assert_close(&ranks(1), &ranks(2), 1e-4, accelerator.as_str());
     }
 
     /// The 16-bit precisions that a device can do.
@@ -216,9 +200,8 @@ mod checks {
         command.spawn().unwrap()
     }
 
-    fn succeeded(child: Child) {
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+    fn finished(child: Child) {
+        succeeded(&child.wait_with_output().unwrap());
     }
 
     fn last(root: &Path) -> Option<PathBuf> {
@@ -255,7 +238,7 @@ mod checks {
     fn killed_and_resumed(accelerator: Accelerator, precision: &str) {
         let folder = tempfile::tempdir().unwrap();
         let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
-        succeeded(start(&whole, accelerator, precision, None));
+        finished(start(&whole, accelerator, precision, None));
         let mut child = start(&killed, accelerator, precision, None);
         let started = Instant::now();
         while last(&killed).is_none() {
@@ -268,7 +251,7 @@ mod checks {
         );
         child.kill().unwrap();
         child.wait().unwrap();
-        succeeded(start(&killed, accelerator, precision, Some("last")));
+        finished(start(&killed, accelerator, precision, Some("last")));
         for ((name, expected), (_, found)) in files(&whole).iter().zip(&files(&killed)) {
             assert!(expected == found, "{name} differs in {precision}");
         }

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use firebrand_tests::runs::{assert_close, column, processes, succeeded};
+
 /// The program, with everything it writes under a folder.
 fn program(root: &Path, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_train_ranks"));
@@ -24,43 +26,9 @@ fn run(root: &Path, arguments: &str) -> Output {
     program(root, arguments).output().unwrap()
 }
 
-fn succeeded(output: &Output) {
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
 /// `train_loss` by step.
 fn curve(root: &Path) -> Vec<f64> {
     column(root, "train_loss")
-}
-
-/// The values of a metric in the order in which they were logged.
-fn column(root: &Path, metric: &str) -> Vec<f64> {
-    let text = std::fs::read_to_string(root.join("ranks/version_0/metrics.csv")).unwrap();
-    let mut lines = text.lines();
-    let column = lines
-        .next()
-        .unwrap()
-        .split(',')
-        .position(|name| name == metric)
-        .unwrap();
-    lines
-        .filter_map(|line| line.split(',').nth(column)?.parse().ok())
-        .collect()
-}
-
-fn assert_close(expected: &[f64], found: &[f64], tolerance: f64, what: &str) {
-    assert_eq!(expected.len(), found.len(), "{what}");
-    for (step, (a, b)) in expected.iter().zip(found).enumerate() {
-        assert!(
-            (a - b).abs() <= tolerance * a.abs(),
-            "{what}: the loss of step {step} is {b} and not {a}"
-        );
-    }
 }
 
 #[test]
@@ -494,15 +462,7 @@ fn ranks_end_when_the_first_is_killed() {
     .stderr(Stdio::null())
     .spawn()
     .unwrap();
-    let root = folder.path().to_str().unwrap().to_owned();
-    let alive = || {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let mine = processes.filter(|process| {
-            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).contains(&root)
-        });
-        mine.count()
-    };
+    let alive = || processes(folder.path(), None).len();
     let start = Instant::now();
     while alive() < 3 {
         assert!(start.elapsed() < Duration::from_secs(20), "three ranks start");

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use firebrand_tests::runs::processes;
+
 const RANKS: usize = 3;
 /// The deadline of the ranks, in seconds: how long one that is stopped is waited for.
 const TIMEOUT: u64 = 4;
@@ -45,18 +47,6 @@ fn start(root: &Path, arguments: &str) -> Child {
         .env_remove("FIREBRAND_LOG")
         .spawn()
         .unwrap()
-}
-
-/// The processes that run under a root, but for one.
-fn processes(root: &Path, but: Option<u32>) -> Vec<u32> {
-    let root = root.to_str().unwrap();
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let of_run = processes.filter_map(|process| {
-        let id: u32 = process.file_name().to_str()?.parse().ok()?;
-        let line = std::fs::read(process.path().join("cmdline")).ok()?;
-        (Some(id) != but && String::from_utf8_lossy(&line).contains(root)).then_some(id)
-    });
-    of_run.collect()
 }
 
 /// Waits until something holds; whether it came to that.

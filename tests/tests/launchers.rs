@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+
+use firebrand_tests::runs::succeeded;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_train_ranks");
 
@@ -34,15 +36,6 @@ fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
         .env("FIREBRAND_TIMEOUT", "60")
         .env_remove("FIREBRAND_LOG");
     command
-}
-
-fn succeeded(output: &Output) {
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 fn curve(root: &Path) -> String {
