@@ -6,6 +6,7 @@ mod allreduce;
 mod clock;
 mod ddp;
 mod memory;
+mod mlp;
 mod numbers;
 mod overhead;
 mod precision;

@@ -1,12 +1,11 @@
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::nn::{Linear, LinearConfig};
 use burn::optim::SgdConfig;
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use firebrand::{FitInfo, LightningModule, OptimizerSetup, StepContext};
 
 use super::Workload;
+use crate::mlp::Mlp;
 
 /// Inputs and classes, as in MNIST.
 const NUM_INPUTS: usize = 784;
@@ -18,36 +17,26 @@ pub(super) type Batch = (Tensor<2>, Tensor<1, Int>);
 
 /// 784-h-h-10 with ReLU, cross entropy and SGD.
 #[derive(Module, Debug)]
-pub(super) struct Mlp {
-    layers: Vec<Linear>,
+pub(super) struct Classifier {
+    mlp: Mlp,
 }
 
-impl Mlp {
+impl Classifier {
     pub(super) fn new(width: usize, device: &Device) -> Self {
-        let widths = [NUM_INPUTS, width, width, NUM_CLASSES];
         Self {
-            layers: widths
-                .windows(2)
-                .map(|pair| LinearConfig::new(pair[0], pair[1]).init(device))
-                .collect(),
+            mlp: Mlp::new(&[NUM_INPUTS, width, width, NUM_CLASSES], device),
         }
     }
 }
 
-impl LightningModule for Mlp {
+impl LightningModule for Classifier {
     type Batch = Batch;
 
     fn training_step(&self, (images, classes): Batch, _: &mut StepContext) -> firebrand::Result<Tensor<1>> {
-        let mut activations = images;
-        for (index, layer) in self.layers.iter().enumerate() {
-            if index > 0 {
-                activations = relu(activations);
-            }
-            activations = layer.forward(activations);
-        }
+        let logits = self.mlp.forward(images);
         Ok(CrossEntropyLossConfig::new()
-            .init(&activations.device())
-            .forward(activations, classes))
+            .init(&logits.device())
+            .forward(logits, classes))
     }
 
     fn configure_optimizers(&self, _: &FitInfo) -> OptimizerSetup {

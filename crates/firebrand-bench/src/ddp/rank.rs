@@ -5,7 +5,7 @@ use firebrand::progress::ProgressMode;
 use firebrand::{Accelerator, Strategy, Trainer};
 
 use super::Workload;
-use super::model::{Mlp, batches};
+use super::model::{Classifier, batches};
 use crate::clock::Clock;
 
 /// The first steps meet new memory, and the buckets are laid out anew after the first.
@@ -38,7 +38,7 @@ pub(crate) fn train(workload: Workload, ranks: usize, window: usize) -> Result<(
         .progress(ProgressMode::Off)
         .default_root_dir(folder.path())
         .build()?;
-    let module = Mlp::new(workload.width, &Device::flex());
+    let module = Classifier::new(workload.width, &Device::flex());
     let fitted = trainer.fit(module, Data::new().train(loader))?;
     ensure!(
         fitted.report.global_step == num_steps as u64 && trainer.topology().world_size == ranks,

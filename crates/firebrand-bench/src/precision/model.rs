@@ -2,11 +2,13 @@ use burn::module::{Module, Param};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::AdamWConfig;
-use burn::tensor::activation::{gelu, relu};
+use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use clap::ValueEnum;
 use firebrand::nn::{MhaInput, MultiHeadAttention, MultiHeadAttentionConfig};
 use firebrand::{FitInfo, LightningModule, OptimizerSetup, StepContext};
+
+use crate::mlp::Mlp;
 
 /// The tokens of the GPTs, and the classes of the MLPs.
 const NUM_TOKENS: usize = 256;
@@ -129,7 +131,10 @@ impl Model {
     pub(super) fn new(workload: Workload, device: &Device) -> firebrand::Result<Self> {
         let size = workload.size();
         Ok(match size.layers {
-            0 => Self::Mlp(Mlp::new(size.width, device)),
+            0 => Self::Mlp(Mlp::new(
+                &[NUM_INPUTS, size.width, size.width, NUM_CLASSES],
+                device,
+            )),
             _ => Self::Gpt(Gpt::new(size, device)?),
         })
     }
@@ -196,34 +201,6 @@ impl Gpt {
             x = x.clone() + block.down.forward(gelu(block.up.forward(block.norm2.forward(x))));
         }
         Ok(self.head.forward(self.norm.forward(x)))
-    }
-}
-
-/// 784-h-h-10 with ReLU.
-#[derive(Module, Debug)]
-pub(super) struct Mlp {
-    layers: Vec<Linear>,
-}
-
-impl Mlp {
-    fn new(width: usize, device: &Device) -> Self {
-        let widths = [NUM_INPUTS, width, width, NUM_CLASSES];
-        Self {
-            layers: widths
-                .windows(2)
-                .map(|pair| LinearConfig::new(pair[0], pair[1]).init(device))
-                .collect(),
-        }
-    }
-
-    fn forward(&self, mut x: Tensor<2>) -> Tensor<2> {
-        for (number, layer) in self.layers.iter().enumerate() {
-            if number > 0 {
-                x = relu(x);
-            }
-            x = layer.forward(x);
-        }
-        x
     }
 }
 
