@@ -130,6 +130,11 @@ impl Patience {
         })
     }
 
+    /// The failure that the other ranks know of, if the word of it comes soon.
+    pub fn hearsay(&self) -> Option<Error> {
+        self.health.hearsay()
+    }
+
     /// How long to sleep before the next look.
     pub fn period(&self) -> Duration {
         let left = self.timeout.saturating_sub(self.start.elapsed());

@@ -72,17 +72,15 @@ pub(crate) fn into_buffer(value: AnyTensor) -> Option<Buffer> {
 
 /// A float tensor of the elements of a buffer on a device. What [`into_buffer`] took from the CPU backend goes back as it is.
 pub(crate) fn from_buffer(buffer: Buffer, shape: &Shape, dtype: DType, device: &Device) -> Option<AnyTensor> {
+    if !(buffer.memory() as &dyn Any).is::<TensorMemory>() {
+        return with_values(shape, dtype, buffer.bytes(), device);
+    }
     if buffer.size() != shape.num_elements() * dtype.size() {
         return None;
     }
-    let data = if (buffer.memory() as &dyn Any).is::<TensorMemory>() {
-        let memory: Box<dyn Any> = buffer.into_memory();
-        let TensorMemory(bytes) = *memory.downcast().ok()?;
-        TensorData::from_bytes(bytes, shape.clone(), dtype)
-    } else {
-        data_from(buffer.bytes(), shape, dtype)?
-    };
-    AnyTensor::from_data(data, device)
+    let memory: Box<dyn Any> = buffer.into_memory();
+    let TensorMemory(bytes) = *memory.downcast().ok()?;
+    AnyTensor::from_data(TensorData::from_bytes(bytes, shape.clone(), dtype), device)
 }
 
 /// A float tensor with a copy of these elements on a device.

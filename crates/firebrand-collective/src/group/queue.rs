@@ -278,9 +278,8 @@ struct Runner {
 impl Runner {
     /// The ranks are no longer in step: nothing that follows could be right. A rank that did not come is one that failed.
     fn failed(&self, error: Error) -> Error {
-        let error = match &error {
-            Error::Timeout { waiting_for, .. } if waiting_for.len() == 1 => {
-                let (rank, cause) = error.blame(self.global_rank);
+        let error = match error.blame(self.global_rank) {
+            (rank, cause) if rank != self.global_rank => {
                 self.health.with_phase(Error::RankFailed { rank, cause })
             }
             _ => error,

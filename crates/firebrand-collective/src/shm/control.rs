@@ -6,7 +6,7 @@ use rustix::thread::futex::{self, Timespec};
 
 use super::memory::{Mapping, Payload};
 use crate::transport::{Call, Patience};
-use crate::{Error, Health, Result};
+use crate::{Error, Result};
 
 /// The most bytes of a buffer that are passed in the control memory, where one synchronisation is enough.
 pub(super) const INLINE: usize = 8192;
@@ -210,7 +210,6 @@ impl Control {
                 }
             }
         }
-        let mut left = None;
         loop {
             let failed = area.failed.load(Acquire);
             // What a rank had done before it gave up still counts.
@@ -220,12 +219,8 @@ impl Control {
             patience.check(|| self.missing(progress, value))?;
             if failed != 0 {
                 // Who leaves without a word may follow another failure, of which this rank hears soon.
-                let left = *left.get_or_insert_with(Instant::now);
-                if failed != LEFT || left.elapsed() >= Health::HEARSAY {
-                    return Err(self.failure(rank));
-                }
-                std::thread::sleep(Health::PERIOD / 2);
-                continue;
+                let first = if failed == LEFT { patience.hearsay() } else { None };
+                return Err(first.unwrap_or_else(|| self.failure(rank)));
             }
             area.sleepers.0.fetch_add(1, SeqCst);
             let event = area.event.load(SeqCst);

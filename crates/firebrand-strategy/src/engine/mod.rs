@@ -241,6 +241,11 @@ impl Engine {
         self.precision.compute()
     }
 
+    /// In which dtype weights are kept and steps compute, and what is left out of it.
+    pub fn precision(&self) -> &PrecisionPolicy {
+        &self.precision
+    }
+
     /// The dtype in which steps use an entry of the table.
     pub fn compute_dtype_of(&self, parameter: usize) -> FloatDType {
         let known = self.compute.get(parameter).copied();

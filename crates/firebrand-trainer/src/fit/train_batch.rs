@@ -129,7 +129,7 @@ impl FitLoop<'_> {
         let said = self.said();
         self.engine.say(said);
         let _span = self.parts.profiler.span("training_step");
-        let policy = self.parts.config.precision_policy();
+        let policy = self.engine.precision().clone();
         let mut engine = self.engine.manual(&step);
         let outcome = policy.guard("manual_training_step", || {
             self.module.manual_training_step(&mut engine, batch, &mut step)

@@ -61,11 +61,7 @@ impl FitLoop<'_> {
         if let Some(weights) = weights {
             assign_weights(twin.as_mut(), &weights, &device);
         }
-        in_compute_dtype(
-            twin.as_mut(),
-            self.engine.table(),
-            &self.parts.config.precision_policy(),
-        );
+        in_compute_dtype(twin.as_mut(), self.engine.table(), self.engine.precision());
         Evaluation {
             stage: Stage::Validate,
             module: twin.as_ref(),
