@@ -73,6 +73,8 @@ impl Plan {
         if self.phase != phase || self.rank != rank {
             return Ok(());
         }
+        // So that what this rank has just begun to do has reached the others.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         let signal = |name: &str| {
             let id = std::process::id().to_string();
             let _ = std::process::Command::new("kill").args([name, &id]).status();
@@ -118,7 +120,7 @@ impl LightningModule for Net {
     }
 
     fn training_step(&self, batch: Tensor<2>, step: &mut StepContext) -> Result<Tensor<1>> {
-        // So that a checkpoint is on disk before the next is due, and the others know that this rank has gone on from it.
+        // So that a checkpoint is on disk before the next is due.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let (rank, at) = (step.global_rank(), step.global_step());
         if at == 0 {
